@@ -135,10 +135,9 @@ class Deployment:
         after, reason = _NEXT[record.status]
         self.events.append(
             {
-                "kind": "instance_state_changed",
+                "id": f"{record.instance_id}/{record.version + 1}/instance_state_changed",
                 "at": time_text(at),
-                "record": record.instance_id,
-                "version": record.version + 1,
+                "kind": "instance_state_changed",
                 "job_id": min(record.claims, default=None),
                 "instance_id": record.instance_id,
                 "attempt": 1 if record.claims else None,
@@ -226,9 +225,9 @@ class Deployment:
                     "job_id": job["job_id"],
                     "instance_id": None,
                     "opened_at": job["status_at"],
-                    "status": "DIAGNOSING",
                     "cause": "GPU_FAULT",
                     "reason": "rank 1 was ended by signal 6 (exit code 134)",
+                    "phases": [{"status": "DIAGNOSING", "attempt": 1, "since": job["status_at"], "until": None}],
                 }
                 for job in self.jobs[:3]
             ],
@@ -238,10 +237,13 @@ class Deployment:
                 "gpu_h_running": 8_739_000.0,
                 "running_share": 0.971,
                 "ettr": 0.958,
-                "recovery_s": {"p50": 360.0, "p90": 1_140.0, "longest": 7_200.0},
+                "gpu_h_lost": 1_204.0,
+                "recovery_s_p50": 360.0,
+                "recovery_s_p90": 1_140.0,
+                "recovery_s_longest": 7_200.0,
                 "fleet_available": 0.986,
                 "mttf_gpu_h": 7_254.0,
-                "incidents": 1_204,
+                "incidents": 1_205,
             },
             "dead_letters": {"failed": 0, "undelivered": 0, "scheduler": 0},
         }

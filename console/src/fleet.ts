@@ -93,7 +93,7 @@ export function applyEvents(fleet: Fleet, events: Schemas["FeedEvent"][]): boole
     const position = event.instance_id === null ? undefined : fleet.members.at.get(event.instance_id);
     const status = event.after === null ? -1 : fleet.statuses.indexOf(event.after);
     const at = Math.floor(Date.parse(event.at) / 1_000);
-    if (position === undefined || status < 0 || event.record !== event.instance_id) continue;
+    if (position === undefined || status < 0 || event.kind !== "instance_state_changed") continue;
     if (at < Math.floor(Date.parse(fleet.asOf) / 1_000) || at < (fleet.since[position] ?? 0)) continue;
     if (fleet.status[position] === status && fleet.since[position] === at) continue;
     fleet.status[position] = status;

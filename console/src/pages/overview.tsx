@@ -36,6 +36,7 @@ const t = texts({
     noEttr: "the programs report no progress",
     recovery: "recovery p50, p90",
     available: "fleet available",
+    lost: "GPU hours lost",
     mttf: "GPU hours per incident",
     person: "Needs a person",
     nobody: "No instance needs a person.",
@@ -84,6 +85,7 @@ const t = texts({
     noEttr: "程序没有报告进度",
     recovery: "恢复耗时 p50、p90",
     available: "机群可用率",
+    lost: "损失的 GPU 小时",
     mttf: "平均每起事故的 GPU 小时",
     person: "需要人工处理",
     nobody: "没有需要人工处理的实例。",
@@ -266,10 +268,12 @@ function Week({ of }: { of: Answer["week"] }) {
           <dd title={of.ettr === null ? t("noEttr") : undefined}>{of.ettr === null ? "-" : percent(of.ettr)}</dd>
           <dt>{t("recovery")}</dt>
           <dd>
-            {minutes(of.recovery_s.p50)}, {minutes(of.recovery_s.p90)}
+            {minutes(of.recovery_s_p50)}, {minutes(of.recovery_s_p90)}
           </dd>
           <dt>{t("available")}</dt>
           <dd>{of.fleet_available === null ? "-" : percent(of.fleet_available)}</dd>
+          <dt>{t("lost")}</dt>
+          <dd>{number(Math.round(of.gpu_h_lost))}</dd>
           <dt>{t("mttf")}</dt>
           <dd>{of.mttf_gpu_h === null ? "-" : number(Math.round(of.mttf_gpu_h))}</dd>
         </dl>
@@ -343,7 +347,10 @@ function Incidents({ of }: { of: Answer["incidents"] }) {
         <ul class="list scroll">
           {of.map((incident) => (
             <li key={incident.incident_id}>
-              <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a> {incident.status !== null && <Status of={incident.status} />} <Ago at={incident.opened_at} bare />{" "}
+              <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a> {incident.phases.slice(-1).map((phase) => (
+                <Status key={phase.since} of={phase.status} />
+              ))}{" "}
+              <Ago at={incident.opened_at} bare />{" "}
               {incident.cause}
               <br />
               <span class="muted" lang="en">
@@ -367,9 +374,8 @@ function Events({ of }: { of: Answer["events"] }) {
       ) : (
         <ul class="list scroll" tabIndex={0} aria-label={t("events")}>
           {newestFirst.map((event) => (
-            <li key={`${event.record} ${event.version} ${event.kind}`}>
-              <Clock at={event.at} />{" "}
-              <a href={event.record === event.instance_id ? to(["instances", event.record]) : to(["jobs", event.record])}>{event.record}</a>{" "}
+            <li key={event.id}>
+              <Clock at={event.at} /> <About event={event} />{" "}
               {event.before !== null && event.after !== null && `${wordsOf(event.before)} → `}
               {event.after !== null && <Status of={event.after} />}
               <br />
@@ -382,6 +388,12 @@ function Events({ of }: { of: Answer["events"] }) {
       )}
     </section>
   );
+}
+
+/** The instance or the job that an event is about. An event of an instance may also name the job that waits. */
+function About({ event }: { event: Schemas["FeedEvent"] }) {
+  if (event.instance_id !== null) return <a href={to(["instances", event.instance_id])}>{event.instance_id}</a>;
+  return event.job_id === null ? null : <a href={to(["jobs", event.job_id])}>{event.job_id}</a>;
 }
 
 /** Use and limit of the quotas: one row a user, one column a priority. */
