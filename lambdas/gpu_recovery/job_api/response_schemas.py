@@ -13,8 +13,8 @@ from gpu_recovery.core.logs.kinds import LineKind, LineRole, LogClass
 from gpu_recovery.core.policy import Preset
 from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
-from gpu_recovery.job_api.history_schemas import HISTORY_SCHEMAS
 from gpu_recovery.job_api.console_schemas import CONSOLE_SCHEMAS, OUT_OF_USE, QUOTAS, TOTALS
+from gpu_recovery.job_api.history_schemas import HISTORY_SCHEMAS
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
     ANY_OBJECT,
