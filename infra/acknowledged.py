@@ -100,6 +100,12 @@ ACKNOWLEDGED = (
     ),
     Acknowledged(
         _POLICY,
+        "GpuRecovery/*/DefaultPolicy/Resource",
+        "The console snapshots are the only objects with this prefix.",
+        "VerdictsBucket/console/[*]",
+    ),
+    Acknowledged(
+        _POLICY,
         _ROLES,
         "These actions have no resource level. `WITHOUT_RESOURCE_LEVEL` lists them; the tests accept no other action.",
         "[*]",
@@ -125,6 +131,11 @@ ACKNOWLEDGED = (
         "AwsSolutions-APIG4",
         "GpuRecovery/JobApi/Api/ANY--{proxy+}/Resource",
         "The function checks the operator token itself, so the check does not depend on API Gateway.",
+    ),
+    Acknowledged(
+        "AwsSolutions-APIG4",
+        "GpuRecovery/JobApi/Api/GET--api--v2--{proxy+}/Resource",
+        "The function checks tokens and sessions itself, as behind the route of all other requests.",
     ),
     Acknowledged(
         "AwsSolutions-APIG4",

@@ -1,4 +1,4 @@
-"""HTTP API: a route to the job API, and node routes with token or with signature.
+"""HTTP API: two routes to the job API, and node routes with token or with signature.
 
 The function behind a route does the routing and checks tokens. With the setting `api_auth: iam` every route has IAM
 authorization, and nodes have only the route with signatures (docs/decisions/0036-iam-instead-of-tokens.md). The routes
@@ -33,6 +33,8 @@ _ACCESS_LOG = {
 
 _USERS = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
 """Requests a second, and burst, of the routes of users."""
+_READS = apigatewayv2.ThrottleSettings(rate_limit=100, burst_limit=200)
+"""Requests a second, and burst, of the routes that read. The web console polls them: 20 tabs ask 6 times a second."""
 _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
 """Requests a second, and burst, of each route of nodes.
 
@@ -40,6 +42,8 @@ _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
 """
 _CONSOLE = apigatewayv2.ThrottleSettings(rate_limit=20, burst_limit=60)
 """Requests a second, and burst, of each route of the console. A page needs four files, and browsers cache three."""
+_READ_PATH = "/api/v2/{proxy+}"
+"""Path of the routes that read. Those who read do not use up the rate of those who act, and vice versa."""
 _NODE_PATHS = {"/api/v1/{proxy+}": False, "/api/v1/signed/{proxy+}": True}
 """Paths to which nodes report, and whether a call to the path must be signed with IAM credentials."""
 
@@ -74,16 +78,25 @@ class JobApi(Construct):
             create_default_stage=False,
             description="Submit, list, describe and cancel training jobs; hear what nodes report",
         )
+        integration = integrations.HttpLambdaIntegration("Function", function)
+        authorizer = authorizers.HttpIamAuthorizer() if settings.signs_requests else None
         self.http_api.add_routes(
             path="/{proxy+}",
             methods=[apigatewayv2.HttpMethod.ANY],
-            integration=integrations.HttpLambdaIntegration("Function", function),
-            authorizer=authorizers.HttpIamAuthorizer() if settings.signs_requests else None,
+            integration=integration,
+            authorizer=authorizer,
+        )
+        (reads,) = self.http_api.add_routes(
+            path=_READ_PATH,
+            methods=[apigatewayv2.HttpMethod.GET],
+            integration=integration,
+            authorizer=authorizer,
         )
         paths = {path: signed for path, signed in _NODE_PATHS.items() if signed or not settings.signs_requests}
         node_routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
         console_routes = console.add_routes(self.http_api) if console is not None else {}
         limits = dict.fromkeys(node_routes, _NODES) | dict.fromkeys(console_routes, _CONSOLE)
+        limits["GET", _READ_PATH] = _READS
         # API Gateway adds a group outside /aws/vendedlogs/ to the account's resource policy of CloudWatch Logs. The
         # policy has at most 5,120 characters; when it is full, the stage cannot be created.
         name = f"/aws/vendedlogs/apis/{self.http_api.api_id}/access"
@@ -111,7 +124,7 @@ class JobApi(Construct):
             }
             for (method, path), limit in limits.items()
         }
-        stage.node.add_dependency(*node_routes.values(), *console_routes.values())
+        stage.node.add_dependency(reads, *node_routes.values(), *console_routes.values())
 
     def _node_routes(
         self, paths: Mapping[str, bool], integration: integrations.HttpLambdaIntegration

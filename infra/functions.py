@@ -134,6 +134,7 @@ _SERVE = frozenset(
         P.READ_RAY_LOGS,
         P.REDRIVE,
         P.READ_EVENT_HISTORY,
+        P.READ_CONSOLE,
     }
 )
 _AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})
@@ -169,8 +170,20 @@ FUNCTIONS = (
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.
-    FunctionRow("reconciler", Trigger.SCHEDULE, 110, ONE_PROCESSOR_MIB, _FOLLOW | _REPAIR | _LAUNCH | _RESYNC),
-    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, ONE_PROCESSOR_MIB, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
+    FunctionRow(
+        "reconciler",
+        Trigger.SCHEDULE,
+        110,
+        ONE_PROCESSOR_MIB,
+        _FOLLOW | _REPAIR | _LAUNCH | _RESYNC | {P.WRITE_CONSOLE},
+    ),
+    FunctionRow(
+        "scheduler",
+        Trigger.SCHEDULER_QUEUE,
+        110,
+        ONE_PROCESSOR_MIB,
+        _FOLLOW | _LAUNCH | {P.PLACE_JOBS, P.WRITE_CONSOLE},
+    ),
     # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
     # reconciler. It executes every expired command of the record that it is woken for.
     FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),

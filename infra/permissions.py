@@ -34,6 +34,8 @@ class Permission(StrEnum):
     WAKE_SCHEDULER = "WakeScheduler"
     WAKE_COMMAND_EXECUTOR = "WakeCommandExecutor"
     READ_VERDICTS = "ReadVerdicts"
+    READ_CONSOLE = "ReadConsole"
+    WRITE_CONSOLE = "WriteConsole"
     RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
     READ_NODE_TOKEN_KEY = "ReadNodeTokenKey"
@@ -82,6 +84,8 @@ class Reach:
     verdicts: str
     records: str
     """Job records in the verdict bucket. Empty if job records are not written."""
+    console_snapshots: str
+    """Console snapshots in the verdict bucket."""
     operator_token: str
     node_token_key: str
     signing_key: str
@@ -180,9 +184,9 @@ def _redrive(reach: Reach) -> list[Statement]:
     ]
 
 
-def _read_verdicts(reach: Reach) -> list[Statement]:
-    # Without ListBucket, S3 answers 403 instead of 404 for a verdict that does not exist.
-    return [_allow("s3:GetObject", reach.verdicts), _allow("s3:ListBucket", reach.verdict_bucket)]
+def _read_objects(reach: Reach, objects: str) -> list[Statement]:
+    # Without ListBucket, S3 answers 403 instead of 404 for an object that does not exist.
+    return [_allow("s3:GetObject", objects), _allow("s3:ListBucket", reach.verdict_bucket)]
 
 
 def _notify(reach: Reach) -> list[Statement]:
@@ -224,7 +228,9 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
     ],
     Permission.WAKE_COMMAND_EXECUTOR: lambda reach: [_allow("lambda:InvokeFunction", reach.command_executor)],
     Permission.RECORD_ATTEMPTS: lambda reach: [_allow("s3:PutObject", reach.records)] if reach.records else [],
-    Permission.READ_VERDICTS: _read_verdicts,
+    Permission.READ_VERDICTS: lambda reach: _read_objects(reach, reach.verdicts),
+    Permission.READ_CONSOLE: lambda reach: _read_objects(reach, reach.console_snapshots),
+    Permission.WRITE_CONSOLE: lambda reach: [_allow("s3:PutObject", reach.console_snapshots)],
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.READ_NODE_TOKEN_KEY: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.node_token_key)],
     Permission.READ_SIGNING_KEY: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.signing_key)],

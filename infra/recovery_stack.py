@@ -136,6 +136,7 @@ def _reach(
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
         records=state.verdicts.records_arn if settings.record_attempts else "",
+        console_snapshots=state.verdicts.snapshots_arn,
         operator_token=state.token.secret_arn,
         node_token_key=state.node_token_key.secret_arn,
         signing_key=state.signing_key.secret_arn,

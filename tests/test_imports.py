@@ -43,7 +43,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "ecs_events": LOOP,
     "scheduler": LOOP,
     "event_recorder": {"core", "ports"},
-    "reconciler": LOOP | {"ecs_events", "fleet_controls"},
+    "reconciler": LOOP | {"ecs_events", "fleet_controls", "wire"},
     "node_api": {"core", "ports", "wire", "auth", "recovery"},
     "job_api": {"core", "ports", "wire", "auth", "recovery", "execution", "scheduler", "fleet_controls"},
 }

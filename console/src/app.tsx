@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { Announcements } from "./parts/announce";
 import { connection } from "./api";
 import { asked, refreshing } from "./live";
-import { Jobs } from "./pages/jobs";
+import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
 import { span, tick } from "./parts/time";
 import { path, to } from "./place";
@@ -16,6 +16,7 @@ const t = texts({
   en: {
     skip: "Skip to the content",
     jobs: "Jobs",
+    fleet: "Fleet",
     diagnose: "Diagnose",
     unknown: "There is no such page.",
     away: "The API does not answer: what you see is {age} old. Trying again.",
@@ -27,6 +28,7 @@ const t = texts({
   zh: {
     skip: "跳到内容",
     jobs: "任务",
+    fleet: "机群",
     diagnose: "诊断",
     unknown: "没有这个页面。",
     away: "API 没有响应：现在显示的是 {age} 前的数据，正在重试。",
@@ -38,15 +40,18 @@ const t = texts({
 });
 
 const Job = lazy(() => import("./pages/job").then((module) => module.Job));
+const Jobs = lazy(() => import("./pages/jobs").then((module) => module.Jobs));
+const Fleet = lazy(() => import("./pages/fleet").then((module) => module.Fleet));
 const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.Diagnose));
 
 /** Pages by the first part of the place. */
 const PAGES: Record<string, ComponentType> = {
-  "": Jobs,
+  "": Overview,
   jobs: () => (path.value.length > 1 ? <Job /> : <Jobs />),
+  fleet: Fleet,
   diagnose: Diagnose,
 };
-const LINKS = ["jobs", "diagnose"] as const;
+const LINKS = ["jobs", "fleet", "diagnose"] as const;
 
 export function App() {
   const signedIn = session.value !== null;

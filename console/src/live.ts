@@ -97,12 +97,14 @@ export function usePolled<T>(
     state.wake = () => void run();
     const seen = (): void => void (document.hidden ? clearTimeout(timer) : run());
     document.addEventListener("visibilitychange", seen);
+    // The first call of a subscription is immediate, and one of them asks. A later call of the session follows a sign-in.
+    let mounted = false;
     const stops = [
       asked.subscribe(() => void run()),
       refreshing.subscribe(plan),
-      // The first call of a subscription is immediate; a later one follows a sign-in.
-      session.subscribe((present) => void (present !== null && run())),
+      session.subscribe((present) => void (mounted && present !== null && run())),
     ];
+    mounted = true;
     return () => {
       stopped.abort();
       clearTimeout(timer);

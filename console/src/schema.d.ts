@@ -89,6 +89,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/fleet/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The brakes as last written */
+        get: operations["read_limits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v2/fleet/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Status of every instance */
+        get: operations["read_map"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v2/fleet/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Ids and places of the map */
+        get: operations["read_members"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/fleet/pause": {
         parameters: {
             query?: never;
@@ -516,6 +567,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What an operator looks at first */
+        get: operations["read_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/queue": {
         parameters: {
             query?: never;
@@ -777,6 +845,19 @@ export interface components {
             /** @enum {string} */
             status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         };
+        FeedEvent: {
+            after: string | null;
+            /** Format: date-time */
+            at: string;
+            attempt: number | null;
+            before: string | null;
+            id: string;
+            incident_id: string | null;
+            instance_id: string | null;
+            job_id: string | null;
+            kind: string;
+            reason: string;
+        };
         Figures: {
             ettr: number | null;
             fleet_available: number | null;
@@ -807,12 +888,44 @@ export interface components {
             weight: number;
         };
         Fleet: {
-            breaker: Record<string, never>;
-            deaf: Record<string, never> | null;
-            for_a_person: Record<string, never>[];
+            breaker: {
+                because: string | null;
+                blamed: {
+                    [key: string]: string;
+                };
+                incident_id: string | null;
+                opens_at: number;
+                probe: string | null;
+                /** Format: date-time */
+                probe_at: string | null;
+                /** Format: date-time */
+                since: string | null;
+                /** @enum {string} */
+                state: "CLOSED" | "OPEN" | "HALF_OPEN";
+            };
+            deaf: {
+                because: string;
+                incident_id: string;
+                /** Format: date-time */
+                since: string;
+            } | null;
+            for_a_person: {
+                because: string;
+                instance_id: string;
+                /** Format: date-time */
+                since: string;
+            }[];
             gpu_instances: number;
             gpu_instances_counted: boolean;
-            held: Record<string, never>[];
+            held: {
+                because: string;
+                evidence: string | null;
+                instance_id: string;
+                /** @enum {string|null} */
+                rung: "CHECK" | "REBOOT" | "REPLACE" | null;
+                /** Format: date-time */
+                since: string;
+            }[];
             observe_only: boolean;
             out_of_use: {
                 because: string;
@@ -823,11 +936,69 @@ export interface components {
                 since: string | null;
             }[];
             out_of_use_more: number;
-            pause: Record<string, never> | null;
+            pause: {
+                /** Format: date-time */
+                at: string;
+                because: string;
+                by: string;
+            } | null;
             repairing: string[];
             repairs_at_once_max: number;
             replace: boolean;
             unreadable: string[];
+        };
+        FleetLimits: {
+            /** Format: date-time */
+            as_of: string | null;
+            limits: components["schemas"]["Fleet"] | null;
+            totals: components["schemas"]["FleetTotals"] | null;
+        };
+        FleetMap: {
+            /** Format: date-time */
+            as_of: string | null;
+            /** Format: byte */
+            flags: string;
+            /** Format: byte */
+            job: string;
+            jobs: string[];
+            members: string | null;
+            /** Format: byte */
+            status: string;
+            /** Format: byte */
+            status_at: string;
+            statuses: string[];
+            /** Format: byte */
+            utilisation: string | null;
+        };
+        FleetMembers: {
+            /** Format: date-time */
+            as_of: string | null;
+            /** Format: byte */
+            gpus: string;
+            /** Format: byte */
+            group: string;
+            groups: string[];
+            ids: string[];
+            members: string | null;
+            /** Format: byte */
+            rack: string;
+            racks: string[];
+            /** Format: byte */
+            zone: string;
+            zones: string[];
+        };
+        FleetTotals: {
+            by_status: {
+                [key: string]: number;
+            };
+            gpus: number;
+            gpus_free: number;
+            gpus_in_use: number;
+            gpus_out_of_use: number;
+            instances: number;
+            instances_free: number;
+            instances_in_use: number;
+            silent: number;
         };
         Foresight: {
             blockers: string[];
@@ -1329,6 +1500,100 @@ export interface components {
             tokens: components["schemas"]["NodeToken"][];
         };
         OpenApi: Record<string, never>;
+        OpenIncident: {
+            cause: string | null;
+            incident_id: string;
+            instance_id: string | null;
+            job_id: string | null;
+            /** Format: date-time */
+            opened_at: string;
+            phases: {
+                attempt: number | null;
+                /** Format: date-time */
+                since: string;
+                status: string;
+                /** Format: date-time */
+                until: string | null;
+            }[];
+            reason: string;
+        };
+        Overview: {
+            /** Format: date-time */
+            as_of: string | null;
+            dead_letters: {
+                [key: string]: number;
+            } | null;
+            events: components["schemas"]["FeedEvent"][];
+            fleet: components["schemas"]["FleetTotals"] | null;
+            for_a_person: {
+                because: string;
+                instance_id: string;
+                /** Format: date-time */
+                since: string;
+            }[];
+            for_a_person_more: number;
+            held: number;
+            incidents: components["schemas"]["OpenIncident"][];
+            limits: {
+                breaker: {
+                    because: string | null;
+                    blamed: {
+                        [key: string]: string;
+                    };
+                    incident_id: string | null;
+                    opens_at: number;
+                    probe: string | null;
+                    /** Format: date-time */
+                    probe_at: string | null;
+                    /** Format: date-time */
+                    since: string | null;
+                    /** @enum {string} */
+                    state: "CLOSED" | "OPEN" | "HALF_OPEN";
+                };
+                deaf: {
+                    because: string;
+                    incident_id: string;
+                    /** Format: date-time */
+                    since: string;
+                } | null;
+                gpu_instances: number;
+                observe_only: boolean;
+                pause: {
+                    /** Format: date-time */
+                    at: string;
+                    because: string;
+                    by: string;
+                } | null;
+                repairing: string[];
+                repairs_at_once_max: number;
+                replace: boolean;
+            } | null;
+            /** Format: date-time */
+            queue_as_of: string | null;
+            quotas: {
+                group: string;
+                limit: number | null;
+                /** @enum {string} */
+                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW" | "*";
+                used: number;
+                user: string;
+            }[];
+            totals: {
+                /** @enum {string} */
+                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+                queued: {
+                    gpus: number;
+                    instances: number;
+                    jobs: number;
+                };
+                running: {
+                    gpus: number;
+                    instances: number;
+                    jobs: number;
+                };
+            }[];
+            week: components["schemas"]["WeekFigures"] | null;
+        };
         Phase: {
             attempt: number | null;
             /** Format: date-time */
@@ -1548,6 +1813,19 @@ export interface components {
         UserTokens: {
             tokens: components["schemas"]["UserToken"][];
             user: string;
+        };
+        WeekFigures: {
+            ettr: number | null;
+            fleet_available: number | null;
+            gpu_h_held: number;
+            gpu_h_lost: number;
+            gpu_h_running: number;
+            incidents: number;
+            mttf_gpu_h: number | null;
+            recovery_s_longest: number | null;
+            recovery_s_p50: number | null;
+            recovery_s_p90: number | null;
+            running_share: number | null;
         };
         Why: {
             because: string;
@@ -1823,6 +2101,85 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetLimits"];
+                };
+            };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_map: {
+        parameters: {
+            query?: {
+                /** @description 1 to add the utilisation of each GPU */
+                gpu?: "0" | "1";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetMap"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_members: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetMembers"];
                 };
             };
             401: components["responses"]["Problem401"];
@@ -2729,6 +3086,31 @@ export interface operations {
                     "application/json": components["schemas"]["OpenApi"];
                 };
             };
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
+                };
+            };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
         };
     };

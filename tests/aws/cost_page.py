@@ -22,9 +22,11 @@ from typing import Any
 import pytest
 from gpu_recovery.auth.tokens import issue
 from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
+from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.metrics import METRICS, TOTALS
@@ -32,13 +34,14 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
 
 from sandbox.cluster.model.records import ModelInstance
 from simulator.dynamodb.attribute_values import size_of
 from simulator.dynamodb.table import projected
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
-from tests.aws.environment import CREDENTIALS
+from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.markdown import READMES
 from tests.platform.cloud import Answer, Carry, Request, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
@@ -99,6 +102,11 @@ class Counting:
         return sum(ceil(size_of(written) / WRITE_BYTES) for written in (item, *entries))
 
 
+def _raise(name: SnapshotName, failure: Exception) -> None:
+    """Fail the count: a snapshot that is not written costs nothing."""
+    raise failure
+
+
 def _key(asked: dict[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = asked.get("Key") or asked["Item"]
     return {name: given[name] for name in ("job_id_rank", "container_inst_id") if name in given}
@@ -121,6 +129,8 @@ class CountingWorld(PlatformWorld):
         self.counting = Counting()
         super().__init__(monkeypatch, self.counting, **given)
         self.counting.world = self
+        stored = S3ConsoleSnapshots(FUNCTION["VERDICT_BUCKET"], ONE_SHORT_TRY)
+        self.snapshots = SnapshotWriter(stored, self.timeline.clock, _raise)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """As the world's."""
@@ -335,6 +345,7 @@ PRICES = {
     "DynamoDB read units": 0.125e-6,
     "SQS requests": 0.40e-6,
     "events on a bus of our own": 1.00e-6,
+    "S3 requests": 5.00e-6,
     "X-Ray traces": 5.00e-6,
     "CloudWatch Logs, GB": 0.50,
     "CloudWatch metrics": 0.30,
@@ -382,6 +393,7 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
         "DynamoDB read units": total["read units"] + recorded * RECORDED_READ_UNITS,
         "SQS requests": total["SQS"] + ticks,
         "events on a bus of our own": total["bus"],
+        "S3 requests": total["S3"],  # all at the price of a write, which most of them are
         "X-Ray traces": total["Lambda"],
         "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
         "CloudWatch metrics": metrics_with_values(),

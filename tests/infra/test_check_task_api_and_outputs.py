@@ -75,17 +75,22 @@ def test_ecs_may_pull_the_image_of_the_check(
 
 ROUTES = {
     "ANY /{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
+    "GET /api/v2/{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
     "ANY /api/v1/{proxy+}": ("NONE", "FunctionsNodeApiFunction.Arn"),
     "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
     "GET /": ("NONE", "ConsoleFunction.Arn"),
     "GET /console": ("NONE", "ConsoleFunction.Arn"),
     "GET /console/{proxy+}": ("NONE", "ConsoleFunction.Arn"),
 }
+READS = "GET /api/v2/{proxy+}"
+"""Route of the requests that read, which have a rate of their own."""
+READ_RATE = {"ThrottlingRateLimit": 100, "ThrottlingBurstLimit": 200}
 CONSOLE_RATE = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 60}
 
 
 SIGNED_ROUTES = {
     "ANY /{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
+    "GET /api/v2/{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
     "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
 }
 
@@ -112,7 +117,7 @@ def test_with_iam_no_route_is_without_authorization(production: Deployment) -> N
     """A request to another path reaches the signed route of the job API, never the function of nodes."""
     assert _routes(production) == SIGNED_ROUTES
     stage = production.only("AWS::ApiGatewayV2::Stage")
-    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}"}
+    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}", READS}
 
 
 HTTP_API_WAITS_S = 30
@@ -141,7 +146,7 @@ def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> No
     stage = deployment.only("AWS::ApiGatewayV2::Stage")
     assert stage["RouteSettings"] == {
         route: {"ThrottlingRateLimit": 2_000, "ThrottlingBurstLimit": 4_000} for route in ROUTES if "/api/v1/" in route
-    } | {route: CONSOLE_RATE for route in ROUTES if route.startswith("GET /")}
+    } | {route: READ_RATE if route == READS else CONSOLE_RATE for route in ROUTES if route.startswith("GET /")}
     assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
     (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
     routes = {

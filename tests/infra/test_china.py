@@ -136,7 +136,11 @@ def test_no_stack_has_tags_of_its_own(validated: dict[str, Path]) -> None:
 def test_with_iam_every_route_is_authorized_by_api_gateway(in_china_with_iam: Deployment) -> None:
     """Without an ICP filing API Gateway in China answers no other route."""
     routes = in_china_with_iam.of_type("AWS::ApiGatewayV2::Route").values()
-    assert {route["RouteKey"] for route in routes} == {"ANY /{proxy+}", "POST /api/v1/signed/{proxy+}"}
+    assert {route["RouteKey"] for route in routes} == {
+        "ANY /{proxy+}",
+        "GET /api/v2/{proxy+}",
+        "POST /api/v1/signed/{proxy+}",
+    }
     assert {route["AuthorizationType"] for route in routes} == {"AWS_IAM"}
 
 

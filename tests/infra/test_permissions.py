@@ -40,6 +40,8 @@ RUN_CHECKS = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-health-check:*", IN
     "iam:PassRole", CHECK_ROLES, TO_TASKS
 )
 RUN_TRAINING = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-training:*", IN_CLUSTER)
+WRITE_CONSOLE = _may("s3:PutObject", "VerdictsBucket.Arn/console/*")
+READ_CONSOLE = _may("s3:GetObject", "VerdictsBucket.Arn/console/*") | _may("s3:ListBucket", "VerdictsBucket.Arn")
 RECORDS = _may("s3:PutObject", "VerdictsBucket.Arn/jobs/*")
 TELL = (
     _may("sns:Publish", "OperatorsTopic")
@@ -102,8 +104,10 @@ ALLOWED = {
     "EcsTaskHandler": FOLLOW | FAIL | SET_STATE,
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
-    "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
-    "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
+    "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | WRITE_CONSOLE | _may("ecs:ListContainerInstances", CLUSTER)),
+    "Scheduler": (
+        FOLLOW | RUN_TRAINING | EC2 | RECEIVE | WRITE_CONSOLE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn")
+    ),
     "CommandExecutor": FOLLOW | FAIL | REPAIR | RUN_TRAINING,
     "EventRecorder": _may([*READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], HISTORY) | FAIL,
     "NodeApi": BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY,
@@ -115,6 +119,7 @@ ALLOWED = {
         | REDRIVE
         | NODE_TOKEN_KEY
         | _may(READ_HISTORY, HISTORY)
+        | READ_CONSOLE
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
         | _may("secretsmanager:GetSecretValue", "SigningKeySecret.Id")
     ),
@@ -282,6 +287,7 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
         (f"{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
         for function, path in (
             ("FunctionsJobApi", "{proxy+}"),
+            ("FunctionsJobApi", "api/v2/{proxy+}"),
             ("FunctionsNodeApi", "api/v1/{proxy+}"),
             ("FunctionsNodeApi", "api/v1/signed/{proxy+}"),
             ("Console", ""),

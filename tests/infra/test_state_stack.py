@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.console_snapshots import PREFIX
 
 from tests.aws.deployed_tables import LISTING, create_history_table, create_tables
 from tests.infra.deployment import Deployment, listed
@@ -172,14 +173,20 @@ def test_verdicts_are_private_and_expire_after_a_month(deployment: Deployment) -
     """Nobody needs a verdict for longer, and nobody outside ever."""
     bucket = deployment.only("AWS::S3::Bucket")
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
-    rule, _ = bucket["LifecycleConfiguration"]["Rules"]
+    rule, _, _ = bucket["LifecycleConfiguration"]["Rules"]
     assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("verdicts/", 30, "Enabled")
 
 
 def test_records_of_jobs_expire_after_a_year(deployment: Deployment) -> None:
     """They lie in the same bucket, which is kept from everybody outside."""
-    _, rule = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    _, rule, _ = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("jobs/", 365, "Enabled")
+
+
+def test_console_snapshots_expire_after_a_week(deployment: Deployment) -> None:
+    """A writer replaces them each minute; what nobody writes any more says nothing."""
+    _, _, rule = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == (PREFIX, 7, "Enabled")
 
 
 def test_the_operator_token_and_the_signing_keys_are_made_by_aws(deployment: Deployment) -> None:

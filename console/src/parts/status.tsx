@@ -5,6 +5,7 @@ const t = texts({
   en: {
     free: "free",
     used: "in use",
+    silent: "silent",
     QUEUED: "queued",
     PENDING_RESOURCES: "waiting for GPUs",
     SUBMITTING: "starting",
@@ -30,6 +31,7 @@ const t = texts({
   zh: {
     free: "空闲",
     used: "使用中",
+    silent: "失联",
     QUEUED: "排队中",
     PENDING_RESOURCES: "等待 GPU",
     SUBMITTING: "启动中",
@@ -59,6 +61,7 @@ type Known = Parameters<typeof t>[0];
 const LOOKS: Record<string, { tone: string; sign: string; letter: string }> = {
   free: { tone: "free", sign: "○", letter: "" },
   used: { tone: "used", sign: "●", letter: "" },
+  silent: { tone: "silent", sign: "~", letter: "~" },
   QUEUED: { tone: "free", sign: "…", letter: "" },
   PENDING_RESOURCES: { tone: "free", sign: "…", letter: "" },
   SUBMITTING: { tone: "used", sign: "↗", letter: "" },

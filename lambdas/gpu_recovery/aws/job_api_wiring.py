@@ -9,6 +9,7 @@ from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.sessions import SESSION_KEY_LABEL
 from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
+from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.aws.container_logs import AwsJobLogs
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.ecs import task_definition
@@ -20,6 +21,7 @@ from gpu_recovery.aws.wiring import api_recovery, dynamodb, event_history, logge
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, Deployment
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
+from gpu_recovery.job_api.snapshot_cache import SnapshotCache
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 
 
@@ -62,4 +64,5 @@ def dependencies() -> Dependencies:
         ray_logs=AwsRayLogs(environment.ray_function) if environment.ray_function else None,
         principals=environment.principals,
         records=f"s3://{environment.verdict_bucket}" if environment.policy.record_attempts else "",
+        snapshots=SnapshotCache(S3ConsoleSnapshots(environment.verdict_bucket)),
     )

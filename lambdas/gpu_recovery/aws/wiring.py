@@ -17,6 +17,7 @@ from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.command_executor import CommandExecutor
+from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.event_history_store import DynamoEventHistory
@@ -31,6 +32,7 @@ from gpu_recovery.core.event_origin import SOURCES
 from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.recovery import Recovery
 
 # Most invocations change no status and emit no metric. Powertools would warn at each of them.
@@ -91,6 +93,15 @@ def recovery() -> Recovery:
         for_each=in_parallel,
         channels=(Channel.MAIL, Channel.CHAT) if environment.chat_topic_arn else (Channel.MAIL,),
         ray=QueuedRayCommands(ray_queue()) if environment.ray_queue_url else None,
+    )
+
+
+@cache
+def snapshot_writer() -> SnapshotWriter:
+    """Return the writer of the console snapshots. It remembers between invocations what it wrote last."""
+    loop = recovery()
+    return SnapshotWriter(
+        S3ConsoleSnapshots(settings().verdict_bucket, ONE_SHORT_TRY), loop.clock, loop.decision_log.snapshot_failed
     )
 
 

@@ -15,6 +15,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
+from gpu_recovery.job_api.snapshot_cache import DeadLetterCounts, SnapshotCache
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 from gpu_recovery.ports.event_history import HistoryReader
@@ -111,6 +112,8 @@ class Dependencies:
     ray_logs:       None if the deployment has no Ray cluster.
     principals:     role by IAM principal, if callers sign their requests; None if callers send tokens.
     queue_views:    the view of the queue that further pages are taken from.
+    snapshots:      the console snapshots.
+    dead_letter_counts: the numbers of dead letters that the overview shows.
     """
 
     recovery: Recovery
@@ -139,3 +142,5 @@ class Dependencies:
     ray_logs: RayLogs | None = None
     principals: Mapping[str, Role] | None = None
     queue_views: QueueViews = field(default_factory=QueueViews)
+    snapshots: SnapshotCache = field(default_factory=SnapshotCache)
+    dead_letter_counts: DeadLetterCounts = field(default_factory=DeadLetterCounts)

@@ -11,9 +11,9 @@ from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.liveness import Liveness
 from gpu_recovery.core.logs.kinds import LineKind, LineRole, LogClass
 from gpu_recovery.core.policy import Preset
-from gpu_recovery.core.queue.quota import ANY
-from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind
+from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
+from gpu_recovery.job_api.console_schemas import CONSOLE_SCHEMAS, OUT_OF_USE, QUOTAS, TOTALS
 from gpu_recovery.job_api.history_schemas import HISTORY_SCHEMAS
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
@@ -47,7 +47,6 @@ _DIAGNOSIS_RESULT = response_object(
     sentence=TEXT,
 )
 _SCOPE = response_object(kind=one_of(ScopeKind), names=list_of(TEXT))
-_QUOTA_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
 _SUMMARY: dict[str, Schema] = {
     "job_id": TEXT,
     "status": one_of(JobStatus),
@@ -114,7 +113,6 @@ _DECISION: dict[str, Schema] = {
     "attempt": INTEGER,
     "reason": TEXT,
 }
-_TOTAL = response_object(jobs=INTEGER, instances=INTEGER, gpus=INTEGER)
 _QUEUE = response_object(
     waiting=list_of(
         response_object(
@@ -149,10 +147,8 @@ _QUEUE = response_object(
             backend=one_of(Backend),
         )
     ),
-    totals=list_of(response_object(priority=PRIORITY, running=_TOTAL, queued=_TOTAL)),
-    quotas=list_of(
-        response_object(user=TEXT, priority=_QUOTA_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
-    ),
+    totals=TOTALS,
+    quotas=QUOTAS,
     reservations=list_of(response_object(job_id=TEXT, group=TEXT, hosts=list_of(TEXT), at=none_or(TIME))),
     next_cursor=none_or(TEXT),
     unreadable=list_of(TEXT),
@@ -164,7 +160,6 @@ _LOG_FINDING: dict[str, Schema] = {
     "role": one_of(LineRole),
 }
 _OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
-_OUT_OF_USE = response_object(kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT,
     "status": one_of(InstanceStatus),
@@ -190,8 +185,9 @@ _INSTANCE: dict[str, Schema] = {
     "need": none_or(ANY_OBJECT),
     "held": none_or(ANY_OBJECT),
     "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
-    "out_of_use": list_of(_OUT_OF_USE),
+    "out_of_use": list_of(OUT_OF_USE),
 }
+
 _NODE_AGENT = none_or(response_object(seen_at=TIME, liveness=one_of(Liveness)))
 _TOKEN: dict[str, Schema] = {
     "live": BOOLEAN,
@@ -344,22 +340,7 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
             replace=BOOLEAN,
         ),
     ),
-    "Fleet": response_object(
-        gpu_instances=INTEGER,
-        gpu_instances_counted=BOOLEAN,
-        observe_only=BOOLEAN,
-        replace=BOOLEAN,
-        repairing=list_of(TEXT),
-        repairs_at_once_max=INTEGER,
-        breaker=ANY_OBJECT,
-        deaf=none_or(ANY_OBJECT),
-        pause=none_or(ANY_OBJECT),
-        held=list_of(ANY_OBJECT),
-        for_a_person=list_of(ANY_OBJECT),
-        out_of_use=list_of(response_object(instance_id=TEXT, kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)),
-        out_of_use_more=INTEGER,
-        unreadable=list_of(TEXT),
-    ),
+    **CONSOLE_SCHEMAS,
     "DeadLetters": response_object(
         queues=list_of(response_object(queue=one_of(DeadLetterQueue), letters=INTEGER, shown=list_of(_DEAD_LETTER)))
     ),
