@@ -87,7 +87,7 @@ export async function loadFleet(signal: AbortSignal, gpu: boolean): Promise<Flee
  *
  * An event that comes twice or late changes nothing: a change counts only if it is newer than the status.
  */
-export function applyEvents(fleet: Fleet, events: Schemas["FeedEvent"][]): boolean {
+export function applyEvents(fleet: Fleet, events: Schemas["Event"][]): boolean {
   let changed = false;
   for (const event of events) {
     const position = event.instance_id === null ? undefined : fleet.members.at.get(event.instance_id);

@@ -845,19 +845,6 @@ export interface components {
             /** @enum {string} */
             status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         };
-        FeedEvent: {
-            after: string | null;
-            /** Format: date-time */
-            at: string;
-            attempt: number | null;
-            before: string | null;
-            id: string;
-            incident_id: string | null;
-            instance_id: string | null;
-            job_id: string | null;
-            kind: string;
-            reason: string;
-        };
         Figures: {
             ettr: number | null;
             fleet_available: number | null;
@@ -1500,30 +1487,13 @@ export interface components {
             tokens: components["schemas"]["NodeToken"][];
         };
         OpenApi: Record<string, never>;
-        OpenIncident: {
-            cause: string | null;
-            incident_id: string;
-            instance_id: string | null;
-            job_id: string | null;
-            /** Format: date-time */
-            opened_at: string;
-            phases: {
-                attempt: number | null;
-                /** Format: date-time */
-                since: string;
-                status: string;
-                /** Format: date-time */
-                until: string | null;
-            }[];
-            reason: string;
-        };
         Overview: {
             /** Format: date-time */
             as_of: string | null;
             dead_letters: {
                 [key: string]: number;
             } | null;
-            events: components["schemas"]["FeedEvent"][];
+            events: components["schemas"]["Event"][];
             fleet: components["schemas"]["FleetTotals"] | null;
             for_a_person: {
                 because: string;
@@ -1533,7 +1503,7 @@ export interface components {
             }[];
             for_a_person_more: number;
             held: number;
-            incidents: components["schemas"]["OpenIncident"][];
+            incidents: components["schemas"]["Incident"][];
             limits: {
                 breaker: {
                     because: string | null;
@@ -1592,7 +1562,7 @@ export interface components {
                     jobs: number;
                 };
             }[];
-            week: components["schemas"]["WeekFigures"] | null;
+            week: components["schemas"]["Figures"] | null;
         };
         Phase: {
             attempt: number | null;
@@ -1813,19 +1783,6 @@ export interface components {
         UserTokens: {
             tokens: components["schemas"]["UserToken"][];
             user: string;
-        };
-        WeekFigures: {
-            ettr: number | null;
-            fleet_available: number | null;
-            gpu_h_held: number;
-            gpu_h_lost: number;
-            gpu_h_running: number;
-            incidents: number;
-            mttf_gpu_h: number | null;
-            recovery_s_longest: number | null;
-            recovery_s_p50: number | null;
-            recovery_s_p90: number | null;
-            running_share: number | null;
         };
         Why: {
             because: string;

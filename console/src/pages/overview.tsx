@@ -318,7 +318,7 @@ function Person({ of }: { of: Answer }) {
   );
 }
 
-function FleetMap({ events }: { events: Schemas["FeedEvent"][] }) {
+function FleetMap({ events }: { events: Schemas["Event"][] }) {
   const [gpu, setGpu] = useState(false);
   const [version, setVersion] = useState(0);
   const polled = usePolled(`map ${gpu}`, (signal) => loadFleet(signal, gpu), () => MAP_MS);
@@ -391,7 +391,7 @@ function Events({ of }: { of: Answer["events"] }) {
 }
 
 /** The instance or the job that an event is about. An event of an instance may also name the job that waits. */
-function About({ event }: { event: Schemas["FeedEvent"] }) {
+function About({ event }: { event: Schemas["Event"] }) {
   if (event.instance_id !== null) return <a href={to(["instances", event.instance_id])}>{event.instance_id}</a>;
   return event.job_id === null ? null : <a href={to(["jobs", event.job_id])}>{event.job_id}</a>;
 }

@@ -15,7 +15,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
-from gpu_recovery.job_api.snapshot_cache import DeadLetterCounts, SnapshotCache
+from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL, DeadLetterCounts, SnapshotCache, TimedCache
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 from gpu_recovery.ports.event_history import HistoryReader
@@ -114,6 +114,7 @@ class Dependencies:
     queue_views:    the view of the queue that further pages are taken from.
     snapshots:      the console snapshots.
     dead_letter_counts: the numbers of dead letters that the overview shows.
+    history_cache:  what the overview shows of the event history.
     """
 
     recovery: Recovery
@@ -144,3 +145,4 @@ class Dependencies:
     queue_views: QueueViews = field(default_factory=QueueViews)
     snapshots: SnapshotCache = field(default_factory=SnapshotCache)
     dead_letter_counts: DeadLetterCounts = field(default_factory=DeadLetterCounts)
+    history_cache: TimedCache[Any] = field(default_factory=lambda: TimedCache(SNAPSHOT_TTL))

@@ -60,7 +60,7 @@ def list_events(dependencies: Dependencies, request: Request) -> ApiResponse:
         return kind is None or event.kind == kind
 
     if cursor is None:
-        events, position = _latest(dependencies.history, stream, limit, matches, now), ""
+        events, position = latest_events(dependencies.history, stream, limit, matches, now), ""
     else:
         after = verified_position(dependencies.cursor_key(), purpose, cursor)
         events, position = _following(dependencies.history, stream, after, limit, matches, now)
@@ -99,7 +99,7 @@ def _stream(request: Request) -> str:
     return named[0][1] if named else ""
 
 
-def _latest(history: HistoryReader, stream: str, limit: int, matches: _Matches, now: datetime) -> _Found:
+def latest_events(history: HistoryReader, stream: str, limit: int, matches: _Matches, now: datetime) -> _Found:
     """Return the latest events that match."""
     found: _Found = []
     today, left = day_of(now), READ_MAX

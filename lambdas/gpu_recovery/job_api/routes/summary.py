@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 
 from gpu_recovery.core.event_history.day_codec import DAYS, STANDINGS, day_texts, figures_of, standing_of
@@ -39,19 +39,10 @@ def read_summary(dependencies: Dependencies, request: Request) -> ApiResponse:
     number = request.number("days", DAYS_DEFAULT, 1, DAYS_MAX) or DAYS_DEFAULT
     grouping = request.choice("by", "day", *GROUPINGS)
     now = dependencies.recovery.clock()
-    today = day_of(now)
-    first = today - timedelta(days=number - 1)
-    items = dependencies.history.read(
-        DAYS, PARTS_MAX, after=first.isoformat(), before=(today + timedelta(days=1)).isoformat()
-    )
-    texts = day_texts(items)
-    by_day = {day: figures_of(text) for day, (_, text) in sorted(texts.items())}
-    until = max((until for until, _ in texts.values()), default=None)
-    if until is not None:
-        until = _go_on(dependencies.history, by_day, until, now)
-    total, rows = Figures(), dict[str, Figures]()
+    by_day, until = figures_by_day(dependencies.history, number, now)
+    first = day_of(now) - timedelta(days=number - 1)
+    rows = dict[str, Figures]()
     for day, figures in by_day.items():
-        total.add(figures.get(FLEET, Figures()))
         for key, group in figures.items():
             name = _NAMES[grouping](day, key)
             if name is not None:
@@ -64,9 +55,33 @@ def read_summary(dependencies: Dependencies, request: Request) -> ApiResponse:
             "since": first.isoformat(),
             "as_of": time_text(until),
             "rows": [{"name": name, **figures_view(rows[name])} for name in ordered[:ROWS_MAX]],
-            "total": figures_view(total),
+            "total": figures_view(fleet_total(by_day)),
         },
     )
+
+
+def figures_by_day(
+    history: HistoryReader, number: int, now: datetime
+) -> tuple[dict[date, dict[GroupKey, Figures]], datetime | None]:
+    """Return the figures of the last `number` days, today included, and the time until which they hold.
+
+    The time is None if no day was rolled up.
+    """
+    today = day_of(now)
+    first = today - timedelta(days=number - 1)
+    items = history.read(DAYS, PARTS_MAX, after=first.isoformat(), before=(today + timedelta(days=1)).isoformat())
+    texts = day_texts(items)
+    by_day = {day: figures_of(text) for day, (_, text) in sorted(texts.items())}
+    until = max((until for until, _ in texts.values()), default=None)
+    return by_day, None if until is None else _go_on(history, by_day, until, now)
+
+
+def fleet_total(by_day: Mapping[date, Mapping[GroupKey, Figures]]) -> Figures:
+    """Return the figures of the whole fleet over all days."""
+    total = Figures()
+    for figures in by_day.values():
+        total.add(figures.get(FLEET, Figures()))
+    return total
 
 
 def _go_on(
