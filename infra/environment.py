@@ -69,3 +69,9 @@ def api_environment(
         "TRAINING_ROLE_ARNS": " ".join(settings.training_role_arns),
         "TRAINING_LOG_GROUPS": " ".join(settings.training_log_groups),
     }
+
+
+def console_environment(settings: DeploymentSettings, api_url: str) -> dict[str, str]:
+    """Return the variable of the functions that notify operators. It is known after the API."""
+    own = f"{api_url}/console" if settings.serves_console else ""
+    return {"CONSOLE_URL": settings.console_url or own}

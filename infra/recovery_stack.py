@@ -11,7 +11,7 @@ from infra.api import JobApi
 from infra.cluster import ClusterArns
 from infra.console import Console
 from infra.dashboard import Dashboard
-from infra.environment import api_environment, function_environment
+from infra.environment import api_environment, console_environment, function_environment
 from infra.event_rules import EventRules
 from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
@@ -70,10 +70,12 @@ class RecoveryStack(Stack):
             nodes=functions.of(Trigger.NODE_HTTP),
             console=console,
         )
+        link = console_environment(settings, api.url)
+        functions.add_to_notifiers(link)
         if agent is not None:
             agent.run(api.http_api.api_id, api.url, rules.by_name[Trigger.TRAINING_TASKS.value])
         ray = (
-            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues, images=images)
+            RayRunner(self, "Ray", settings, reach=reach, environment=environment | link, queues=queues, images=images)
             if settings.has_ray
             else None
         )

@@ -191,6 +191,8 @@ class DeploymentSettings:
     # Whether the deployment serves the web console at <ApiUrl>/console. With `api_auth: iam` there is none: a browser
     # cannot sign requests.
     console: str = _setting("on", one_of("on", "off"))
+    # Address of the console in e-mails and chat messages. Empty: <ApiUrl>/console if the deployment serves the console.
+    console_url: str = _setting("", text(r"(https?://[^\s#<>]{1,500})?", "an http or https URL without #"))
 
     # Names that other systems use.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))

@@ -16,6 +16,7 @@ const t = texts({
   en: {
     skip: "Skip to the content",
     jobs: "Jobs",
+    incidents: "Incidents",
     fleet: "Fleet",
     diagnose: "Diagnose",
     unknown: "There is no such page.",
@@ -28,6 +29,7 @@ const t = texts({
   zh: {
     skip: "跳到内容",
     jobs: "任务",
+    incidents: "事件",
     fleet: "机群",
     diagnose: "诊断",
     unknown: "没有这个页面。",
@@ -42,16 +44,19 @@ const t = texts({
 const Job = lazy(() => import("./pages/job").then((module) => module.Job));
 const Jobs = lazy(() => import("./pages/jobs").then((module) => module.Jobs));
 const Fleet = lazy(() => import("./pages/fleet").then((module) => module.Fleet));
+const Incidents = lazy(() => import("./pages/incidents").then((module) => module.Incidents));
+const Incident = lazy(() => import("./pages/incident").then((module) => module.Incident));
 const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.Diagnose));
 
 /** Pages by the first part of the place. */
 const PAGES: Record<string, ComponentType> = {
   "": Overview,
   jobs: () => (path.value.length > 1 ? <Job /> : <Jobs />),
+  incidents: () => (path.value.length > 1 ? <Incident /> : <Incidents />),
   fleet: Fleet,
   diagnose: Diagnose,
 };
-const LINKS = ["jobs", "fleet", "diagnose"] as const;
+const LINKS = ["jobs", "incidents", "fleet", "diagnose"] as const;
 
 export function App() {
   const signedIn = session.value !== null;

@@ -78,7 +78,7 @@ def test_the_page_lists_every_schema_and_links_it() -> None:
 
 
 def _chat(message: NotifyOperator) -> dict[str, Any]:
-    asked = notification_requests.chat_request(message, TOPIC, CLUSTER)
+    asked = notification_requests.chat_request(message, TOPIC, CLUSTER, "https://api.example/console")
     assert "Subject" not in asked
     found: dict[str, Any] = json.loads(asked["Message"])
     return found

@@ -129,7 +129,7 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     of_tasks, of_history = {"NODE_AGENT_FAMILY"}, {"EVENT_HISTORY_TABLE_NAME"}
     of_jobs |= {"EVENT_RECORDER_FUNCTION", *of_history}
     by_name = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks, "event_recorder": of_history}
-    extra = by_name.get(row.name, set())
+    extra = by_name.get(row.name, set()) | ({"CONSOLE_URL"} if row.name != "event_recorder" else set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
@@ -150,6 +150,19 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["ADOPT"] == "off"
     assert variables["CHECK_LEVEL"] == "2"
     assert variables["CHECK_RESERVES_GPUS"] == "true"
+
+
+def test_functions_that_notify_know_the_address_of_the_console(
+    production: Deployment, own_images: Deployment, with_ray: Deployment
+) -> None:
+    """That of the API by default, that of the setting if there is one, and none without a console."""
+
+    def known(where: Deployment, name: str = "Reconciler") -> str:
+        return str(where.only("AWS::Lambda::Function", name)["Environment"]["Variables"]["CONSOLE_URL"])
+
+    assert known(with_ray) == known(with_ray, "Ray") == "JobApi.ApiEndpoint/console"
+    assert known(own_images) == "https://heal.example.com/console"
+    assert known(production) == "", "callers sign their requests, so there is no console"
 
 
 def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment) -> None:

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Confirm, type Order } from "../parts/confirm";
+import { Gantt } from "../parts/gantt";
 import { type JobOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/job-orders";
 import { Loaded } from "../parts/loaded";
 import { Log } from "../parts/log";
@@ -14,6 +15,7 @@ import { texts } from "../texts";
 
 const t = texts({
   en: {
+    timeline: "Timeline",
     why: "Why",
     log: "Log",
     attempts: "Attempts",
@@ -60,6 +62,7 @@ const t = texts({
     tabs: "Views of the job",
   },
   zh: {
+    timeline: "时间线",
     why: "原因",
     log: "日志",
     attempts: "尝试",
@@ -107,7 +110,7 @@ const t = texts({
   },
 });
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
-const TABS = ["why", "log", "attempts", "diagnosis", "spec"] as const;
+const TABS = ["timeline", "why", "log", "attempts", "diagnosis", "spec"] as const;
 const ORDERS: JobOrder[] = ["suspend", "resume", "cancel", "force"];
 
 /** Return whether a person must act about a job, as a sentence. */
@@ -143,7 +146,7 @@ export function Job() {
   );
   const [order, setOrder] = useState<Order>();
   const asked = query.value.get("tab");
-  const tab = TABS.find((name) => name === asked) ?? "why";
+  const tab = TABS.find((name) => name === asked) ?? "timeline";
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <Loaded from={polled}>
@@ -157,6 +160,7 @@ export function Job() {
                 </a>
               ))}
             </nav>
+            {tab === "timeline" && <Gantt job={job} />}
             {tab === "why" && <Why job={job} />}
             {tab === "log" && <Logs job={job} />}
             {tab === "attempts" && <Attempts job={job} />}

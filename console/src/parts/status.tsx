@@ -27,6 +27,12 @@ const t = texts({
     QUARANTINED: "quarantined",
     REPLACING: "replacing",
     GONE: "gone",
+    open: "open",
+    recovered: "recovered",
+    failed: "failed",
+    canceled: "canceled",
+    in_service: "back in service",
+    gone: "gone",
   },
   zh: {
     free: "空闲",
@@ -53,6 +59,12 @@ const t = texts({
     QUARANTINED: "已隔离",
     REPLACING: "更换中",
     GONE: "已离开",
+    open: "未关闭",
+    recovered: "已恢复",
+    failed: "失败",
+    canceled: "已取消",
+    in_service: "恢复服务",
+    gone: "已离开",
   },
 });
 type Known = Parameters<typeof t>[0];
@@ -83,6 +95,13 @@ const LOOKS: Record<string, { tone: string; sign: string; letter: string }> = {
   VERIFYING: { tone: "verify", sign: "✓", letter: "V" },
   QUARANTINED: { tone: "out", sign: "✕", letter: "X" },
   GONE: { tone: "silent", sign: "⊘", letter: "" },
+  // An incident: open, or how it ended.
+  open: { tone: "repair", sign: "!", letter: "" },
+  recovered: { tone: "good", sign: "✓", letter: "" },
+  failed: { tone: "out", sign: "✕", letter: "" },
+  canceled: { tone: "silent", sign: "⊘", letter: "" },
+  in_service: { tone: "good", sign: "✓", letter: "" },
+  gone: { tone: "silent", sign: "⊘", letter: "" },
 };
 
 /** Return the look of a state. A state that this console does not know is grey and keeps its own name. */

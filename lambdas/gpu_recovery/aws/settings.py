@@ -79,6 +79,8 @@ class LambdaSettings:
     """Table of the event history. Only the event recorder and the job API have the variable."""
     recorder_function: str = ""
     """Name of the event recorder. Only the job API has the variable."""
+    console_url: str = ""
+    """Address of the web console, for links in messages; "" without a console."""
 
     @property
     def event_origin(self) -> EventOrigin:
@@ -159,6 +161,7 @@ class LambdaSettings:
             executor_function=environment.get("COMMAND_EXECUTOR_FUNCTION", ""),
             event_history_table=environment.get("EVENT_HISTORY_TABLE_NAME", ""),
             recorder_function=environment.get("EVENT_RECORDER_FUNCTION", ""),
+            console_url=environment.get("CONSOLE_URL", ""),
         )
 
 
