@@ -16,6 +16,7 @@ const t = texts({
   en: {
     skip: "Skip to the content",
     jobs: "Jobs",
+    queue: "Queue",
     fleet: "Fleet",
     diagnose: "Diagnose",
     unknown: "There is no such page.",
@@ -28,6 +29,7 @@ const t = texts({
   zh: {
     skip: "跳到内容",
     jobs: "任务",
+    queue: "队列",
     fleet: "机群",
     diagnose: "诊断",
     unknown: "没有这个页面。",
@@ -41,6 +43,8 @@ const t = texts({
 
 const Job = lazy(() => import("./pages/job").then((module) => module.Job));
 const Jobs = lazy(() => import("./pages/jobs").then((module) => module.Jobs));
+const Queue = lazy(() => import("./pages/queue").then((module) => module.Queue));
+const Submit = lazy(() => import("./pages/submit").then((module) => module.Submit));
 const Fleet = lazy(() => import("./pages/fleet").then((module) => module.Fleet));
 const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.Diagnose));
 
@@ -48,10 +52,12 @@ const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.D
 const PAGES: Record<string, ComponentType> = {
   "": Overview,
   jobs: () => (path.value.length > 1 ? <Job /> : <Jobs />),
+  queue: Queue,
+  submit: Submit,
   fleet: Fleet,
   diagnose: Diagnose,
 };
-const LINKS = ["jobs", "fleet", "diagnose"] as const;
+const LINKS = ["jobs", "queue", "fleet", "diagnose"] as const;
 
 export function App() {
   const signedIn = session.value !== null;
