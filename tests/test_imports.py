@@ -41,7 +41,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "recovery": {"core", "ports", "execution", "partial_failures"},
     "fleet_controls": {"core", "ports", "recovery"},
     "ecs_events": LOOP,
-    "scheduler": LOOP,
+    "scheduler": LOOP | {"wire"},
     "event_recorder": {"core", "ports"},
     "reconciler": LOOP | {"ecs_events", "fleet_controls", "wire"},
     "node_api": {"core", "ports", "wire", "auth", "recovery"},

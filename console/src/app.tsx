@@ -16,6 +16,7 @@ const t = texts({
   en: {
     skip: "Skip to the content",
     jobs: "Jobs",
+    queue: "Queue",
     incidents: "Incidents",
     fleet: "Fleet",
     diagnose: "Diagnose",
@@ -29,6 +30,7 @@ const t = texts({
   zh: {
     skip: "跳到内容",
     jobs: "任务",
+    queue: "队列",
     incidents: "事件",
     fleet: "机群",
     diagnose: "诊断",
@@ -43,6 +45,8 @@ const t = texts({
 
 const Job = lazy(() => import("./pages/job").then((module) => module.Job));
 const Jobs = lazy(() => import("./pages/jobs").then((module) => module.Jobs));
+const Queue = lazy(() => import("./pages/queue").then((module) => module.Queue));
+const Submit = lazy(() => import("./pages/submit").then((module) => module.Submit));
 const Fleet = lazy(() => import("./pages/fleet").then((module) => module.Fleet));
 const Incidents = lazy(() => import("./pages/incidents").then((module) => module.Incidents));
 const Incident = lazy(() => import("./pages/incident").then((module) => module.Incident));
@@ -52,11 +56,13 @@ const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.D
 const PAGES: Record<string, ComponentType> = {
   "": Overview,
   jobs: () => (path.value.length > 1 ? <Job /> : <Jobs />),
+  queue: Queue,
+  submit: Submit,
   incidents: () => (path.value.length > 1 ? <Incident /> : <Incidents />),
   fleet: Fleet,
   diagnose: Diagnose,
 };
-const LINKS = ["jobs", "incidents", "fleet", "diagnose"] as const;
+const LINKS = ["jobs", "queue", "incidents", "fleet", "diagnose"] as const;
 
 export function App() {
   const signedIn = session.value !== null;

@@ -335,7 +335,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List jobs, what is under way first */
+        /** List jobs */
         get: operations["list_jobs"];
         put?: never;
         /** Submit a job */
@@ -1256,6 +1256,33 @@ export interface components {
             to: string;
         };
         JobOrForesight: components["schemas"]["Job"] | components["schemas"]["Foresight"];
+        JobRow: {
+            /** @enum {string} */
+            asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            attempt: number;
+            attempts_max: number;
+            /** @enum {string} */
+            backend: "ecs" | "ray";
+            group: string;
+            held: boolean;
+            incident_id: string | null;
+            job_id: string;
+            n_gpus_per_node: number;
+            nnodes: number;
+            /** @enum {string} */
+            origin: "SUBMITTED" | "ADOPTED";
+            /** @enum {string} */
+            priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            /** Format: date-time */
+            queued_at: string;
+            reason: string;
+            short_of: string | null;
+            /** @enum {string} */
+            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+            /** Format: date-time */
+            status_at: string;
+            user: string;
+        };
         JobSpec: {
             attempts_max?: number | null;
             /** @enum {string} */
@@ -1332,7 +1359,7 @@ export interface components {
             workload: string;
         };
         Jobs: {
-            jobs: components["schemas"]["JobSummary"][];
+            jobs: (components["schemas"]["JobSummary"] | components["schemas"]["JobRow"])[];
             next_cursor: string | null;
             unreadable: string[];
         };
@@ -1588,6 +1615,9 @@ export interface components {
             type: string;
         };
         Queue: {
+            /** Format: date-time */
+            as_of?: string | null;
+            groups?: string[];
             next_cursor: string | null;
             quotas: {
                 group: string;
@@ -1622,6 +1652,7 @@ export interface components {
                 status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
                 user: string;
             }[];
+            running_more?: number;
             totals: {
                 /** @enum {string} */
                 priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
@@ -1642,6 +1673,7 @@ export interface components {
                 asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
                 /** @enum {string} */
                 backend: "ecs" | "ray";
+                blockers?: string[];
                 /** Format: date-time */
                 earliest_at: string | null;
                 gpus: number;
@@ -1658,7 +1690,9 @@ export interface components {
                 /** @enum {string|null} */
                 status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED" | null;
                 user: string;
+                would_suspend?: string[];
             }[];
+            waiting_more?: number;
         };
         Quotas: {
             limits: {
@@ -2520,8 +2554,16 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
-                /** @description only jobs in this status */
-                status?: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+                /** @description only jobs in one of these statuses */
+                status?: ("QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED")[];
+                /** @description only jobs that wait, that hold instances, or that have ended */
+                state?: "waiting" | "running" | "ended";
+                /** @description by submission, or by status with the live jobs first */
+                order?: "newest" | "oldest" | "status";
+                /** @description only jobs whose id begins with this text */
+                q?: string;
+                /** @description list: only what a table of jobs shows */
+                fields?: "all" | "list";
                 /** @description only jobs of this user */
                 user?: string;
                 /** @description only jobs of this group */
@@ -3078,6 +3120,10 @@ export interface operations {
                 limit?: number;
                 /** @description where the page before this one said to go on */
                 cursor?: string;
+                /** @description 1: as the scheduler wrote it after its last pass, without a read of any record */
+                snapshot?: "0" | "1";
+                /** @description with snapshot=1: only jobs of this group */
+                group?: string;
             };
             header?: never;
             path?: never;

@@ -45,7 +45,7 @@ const CAN: Record<JobOrder, (status: string) => boolean> = {
 };
 
 /** Return why the present session cannot give an order about a job; "" if it can. */
-export function whyNot(order: JobOrder, job: Schemas["JobSummary"]): string {
+export function whyNot(order: JobOrder, job: Schemas["JobRow"]): string {
   if (!may("user")) return t("signIn");
   if (session.value?.role !== "operator" && session.value?.user !== job.user) return t("owner");
   return CAN[order](job.status) ? "" : t("state", { status: job.status });
@@ -72,7 +72,7 @@ export async function sendOrder(order: JobOrder, jobId: string, because: string)
 }
 
 /** Return the dialog of an order about one job. `done` is called with the job as it is then. */
-export function orderAbout(order: JobOrder, job: Schemas["JobSummary"], done: (job: Schemas["Job"]) => void): Order {
+export function orderAbout(order: JobOrder, job: Schemas["JobRow"], done: (job: Schemas["Job"]) => void): Order {
   const values = { id: job.job_id, n: job.nnodes, gpus: job.nnodes * job.n_gpus_per_node, attempt: job.attempt };
   return {
     title: t(order),

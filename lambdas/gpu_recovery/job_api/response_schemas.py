@@ -35,6 +35,7 @@ from gpu_recovery.job_api.schema_types import (
 )
 from gpu_recovery.wire.attempts import AttemptStatus
 from gpu_recovery.wire.event_types import EventType
+from gpu_recovery.wire.jobs import ROW_FIELDS
 
 _DIAGNOSIS_RESULT = response_object(
     attempt=INTEGER,
@@ -74,6 +75,7 @@ _SUMMARY: dict[str, Schema] = {
     "short_of": none_or(TEXT),
     "next_run_at": none_or(TIME),
 }
+_ROW = {name: _SUMMARY[name] for name in ROW_FIELDS}
 _ATTEMPT = response_object(
     attempt=INTEGER,
     attempt_id=TEXT,
@@ -113,25 +115,26 @@ _DECISION: dict[str, Schema] = {
     "attempt": INTEGER,
     "reason": TEXT,
 }
+_WAITING = response_object(
+    job_id=TEXT,
+    user=TEXT,
+    priority=PRIORITY,
+    asked_priority=PRIORITY,
+    group=TEXT,
+    nodes=INTEGER,
+    gpus=INTEGER,
+    status=none_or(one_of(JobStatus)),
+    queued_at=TIME,
+    position=none_or(INTEGER),
+    short_of=none_or(TEXT),
+    sentence=TEXT,
+    earliest_at=none_or(TIME),
+    backend=one_of(Backend),
+)
+# Only the snapshot has these properties, so they are not required.
+_WAITING["properties"] |= {"blockers": list_of(TEXT), "would_suspend": list_of(TEXT)}
 _QUEUE = response_object(
-    waiting=list_of(
-        response_object(
-            job_id=TEXT,
-            user=TEXT,
-            priority=PRIORITY,
-            asked_priority=PRIORITY,
-            group=TEXT,
-            nodes=INTEGER,
-            gpus=INTEGER,
-            status=none_or(one_of(JobStatus)),
-            queued_at=TIME,
-            position=none_or(INTEGER),
-            short_of=none_or(TEXT),
-            sentence=TEXT,
-            earliest_at=none_or(TIME),
-            backend=one_of(Backend),
-        )
-    ),
+    waiting=list_of(_WAITING),
     running=list_of(
         response_object(
             job_id=TEXT,
@@ -158,6 +161,12 @@ _LOG_FINDING: dict[str, Schema] = {
     "line": TEXT,
     "kind": one_of(LineKind),
     "role": one_of(LineRole),
+}
+_QUEUE["properties"] |= {
+    "as_of": none_or(TIME),
+    "groups": list_of(TEXT),
+    "waiting_more": INTEGER,
+    "running_more": INTEGER,
 }
 _OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
 _INSTANCE: dict[str, Schema] = {
@@ -226,7 +235,12 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         },
     },
     "JobSummary": response_object(**_SUMMARY),
-    "Jobs": response_object(jobs=list_of(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)),
+    "JobRow": response_object(**_ROW),
+    "Jobs": response_object(
+        jobs=list_of({"anyOf": [ref("JobSummary"), ref("JobRow")]}),
+        next_cursor=none_or(TEXT),
+        unreadable=list_of(TEXT),
+    ),
     "Job": response_object(
         **_SUMMARY,
         container=TEXT,

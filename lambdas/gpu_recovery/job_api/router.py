@@ -21,6 +21,7 @@ from gpu_recovery.job_api.routes import (
     incidents,
     instances,
     job_actions,
+    job_lists,
     jobs,
     logs,
     overview,
@@ -37,6 +38,7 @@ ID_CHARACTERS_MAX = 255
 OPENAPI = "/api/v2/openapi.json"
 _RESOURCE_ROUTES = (
     *jobs.ROUTES,
+    *job_lists.ROUTES,
     *job_actions.ROUTES,
     *logs.ROUTES,
     *diagnoses.ROUTES,

@@ -72,6 +72,11 @@ class SnapshotWriter:
             except Exception as failure:  # noqa: BLE001 - the console must not disturb the function that writes
                 self._failed(name, failure)
 
+    def is_old(self, name: SnapshotName, age: timedelta) -> bool:
+        """Return whether this process has not written the snapshot within `age`."""
+        written = self._written.get(name)
+        return written is None or self._clock() - written[1] >= age
+
     def _last_write(self, name: SnapshotName) -> float:
         written = self._written.get(name)
         return written[1].timestamp() if written is not None else 0.0

@@ -12,7 +12,7 @@ from tests.console.browser.conftest import Deployment, Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 AXE = Path(__file__).parents[3] / "console/node_modules/axe-core/axe.min.js"
-PLACES = ("#/", "#/jobs", "#/incidents", "#/fleet", "#/diagnose")
+PLACES = ("#/", "#/jobs", "#/queue", "#/submit", "#/incidents", "#/fleet", "#/diagnose")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
