@@ -135,6 +135,7 @@ _SERVE = frozenset(
         P.REDRIVE,
         P.READ_EVENT_HISTORY,
         P.READ_CONSOLE,
+        P.READ_VERDICTS,
     }
 )
 _AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})

@@ -19,6 +19,8 @@ from gpu_recovery.job_api.routes import (
     fleet_map,
     gpu_locks,
     incidents,
+    instance_checks,
+    instance_list,
     instances,
     job_actions,
     jobs,
@@ -30,6 +32,7 @@ from gpu_recovery.job_api.routes import (
     summary,
     timeline,
     user_tokens,
+    users,
 )
 
 ID_CHARACTERS_MAX = 255
@@ -42,7 +45,10 @@ _RESOURCE_ROUTES = (
     *diagnoses.ROUTES,
     *queue.ROUTES,
     *quotas.ROUTES,
+    *instance_list.ROUTES,
     *instances.ROUTES,
+    *instance_checks.ROUTES,
+    *users.ROUTES,
     *user_tokens.ROUTES,
     *sessions.ROUTES,
     *fleet.ROUTES,
