@@ -104,6 +104,7 @@ WHY = {
     Permission.READ_RAY_LOGS: "read the driver log of a job on Ray, which only `ray_runner` can reach",
     Permission.WRITE_EVENT_HISTORY: "write the event history, which no decision reads",
     Permission.READ_EVENT_HISTORY: "show events, incidents and figures of past days",
+    Permission.WRITE_GAUGES: "keep the gauges of GPUs for charts; no other stream of the event history",
     Permission.REDRIVE: "`gpu-recovery redrive`: send dead letters to their function again",
 }
 """Purpose of each permission."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.auth.roles import Role
+from gpu_recovery.core.gpu_history import GAUGES
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth
 from gpu_recovery.core.instance.record import RepairLevel
@@ -42,6 +43,7 @@ HEARTBEAT = none_or(
         inventory=none_or(_INVENTORY),
     )
 )
+_RANGE = response_object(min=list_of(none_or(INTEGER)), max=list_of(none_or(INTEGER)))
 CHECK_STATES = ("WAITING", "RUNNING", "ENDED", "UNREADABLE", "NO_DOCUMENT")
 INSTANCE_SCHEMAS: dict[str, Schema] = {
     "Checks": response_object(
@@ -64,6 +66,13 @@ INSTANCE_SCHEMAS: dict[str, Schema] = {
         next_cursor=none_or(TEXT),
     ),
     "Check": response_object(check_id=TEXT, document=ANY_OBJECT),
+    "Gauges": response_object(
+        instance_id=TEXT,
+        **{"from": TIME},
+        to=TIME,
+        at=list_of(TIME),
+        gpus=list_of(response_object(gpu=INTEGER, **dict.fromkeys(GAUGES, _RANGE))),
+    ),
     "Users": response_object(
         users=list_of(
             response_object(
