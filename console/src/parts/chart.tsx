@@ -2,7 +2,10 @@
 import "uplot/dist/uPlot.min.css";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { language } from "../texts";
+import { language, texts } from "../texts";
+
+const t = texts({ en: { time: "Time" }, zh: { time: "时间" } });
+const DAY_S = 86_400;
 
 export interface Line {
   name: string;
@@ -42,15 +45,17 @@ export function Chart({ title, unit, at, lines, marks, from, to, max }: Props) {
     const ink = getComputedStyle(place).color;
     const faint = getComputedStyle(document.documentElement).getPropertyValue("--edge").trim() || "#888";
     const axis = { stroke: ink, grid: { stroke: faint, width: 1 }, ticks: { stroke: faint, width: 1 }, font: "12px system-ui" };
-    const clock = new Intl.DateTimeFormat(language.value === "zh" ? "zh-CN" : "en-GB", { dateStyle: "short", timeStyle: "short" });
+    const locale = language.value === "zh" ? "zh-CN" : "en-GB";
+    const short = new Intl.DateTimeFormat(locale, to - from > 2 * DAY_S ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit" });
+    const clock = new Intl.DateTimeFormat(locale, { dateStyle: "short", timeStyle: "short" });
     const plot = new uPlot(
       {
         width: place.clientWidth,
         height: HEIGHT,
         scales: { x: { range: [from, to] }, y: max === undefined ? {} : { range: [0, max] } },
-        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => `${tick} ${unit}`) }],
+        axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => short.format(tick * 1_000)) }, { ...axis, size: 66, values: (_, ticks) => ticks.map((tick) => `${tick} ${unit}`) }],
         series: [
-          { value: (_, seconds) => (seconds === null ? "" : clock.format(seconds * 1_000)) },
+          { label: t("time"), value: (_, seconds) => (seconds === null ? "" : clock.format(seconds * 1_000)) },
           ...lines.flatMap((line, number) => [
             {
               label: line.name,
@@ -60,7 +65,7 @@ export function Chart({ title, unit, at, lines, marks, from, to, max }: Props) {
               points: { show: at.length < 3 },
               value: (_: uPlot, value: number | null) => (value === null ? "" : `${value} ${unit}`),
             },
-            { label: "", stroke: "transparent", width: 0, points: { show: false }, legend: { show: false } } as uPlot.Series,
+            { stroke: "transparent", width: 0, points: { show: false } },
           ]),
         ],
         bands: lines.map((_, number) => ({
@@ -73,10 +78,10 @@ export function Chart({ title, unit, at, lines, marks, from, to, max }: Props) {
       [at, ...lines.flatMap((line) => [line.most, line.least])] as uPlot.AlignedData,
       place,
     );
-    // uPlot writes rows for the lower edges into the legend; they have no name.
-    for (const row of place.querySelectorAll<HTMLElement>(".u-legend .u-series")) {
-      if (row.querySelector(".u-label")?.textContent === "") row.hidden = true;
-    }
+    // The legend begins with the time. Then each line has two rows, and the second is that of its lower edge.
+    place.querySelectorAll<HTMLElement>(".u-legend .u-series").forEach((row, number) => {
+      if (number > 0 && number % 2 === 0) row.style.display = "none";
+    });
     const resized = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT }));
     resized.observe(place);
     return () => {
@@ -106,7 +111,10 @@ function drawMarks(plot: uPlot, marks: Mark[], ink: string): void {
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    ctx.fillText(mark.text, x + 4 * devicePixelRatio, bbox.top + 12 * devicePixelRatio);
+    // A name beside the right edge stands left of its line.
+    const before = x > bbox.left + bbox.width - 60 * devicePixelRatio;
+    ctx.textAlign = before ? "right" : "left";
+    ctx.fillText(mark.text, x + (before ? -4 : 4) * devicePixelRatio, bbox.top + 12 * devicePixelRatio);
   }
   ctx.restore();
 }

@@ -56,7 +56,7 @@ const GAUGES = [
   { name: "temperature", unit: "°C" },
   { name: "memory_temperature", unit: "°C" },
   { name: "power_w", unit: "W" },
-  { name: "memory_used_mib", unit: "MiB" },
+  { name: "memory_used_mib", unit: "GiB", per: 1_024 },
 ] as const;
 type Gauges = Schemas["Gauges"];
 const XID = /\bXID[ _](\d+)/i;
@@ -105,7 +105,11 @@ function Drawn({ gauges, history }: { gauges: Gauges; history: Schemas["Decision
     const charts = GAUGES.map((gauge) => ({
       ...gauge,
       lines: gauges.gpus
-        .map((gpu): Line => ({ name: t("gpu", { n: gpu.gpu }), most: gpu[gauge.name].max, least: gpu[gauge.name].min }))
+        .map((gpu): Line => {
+          const { min, max } = gpu[gauge.name];
+          const per = "per" in gauge ? gauge.per : 1;
+          return { name: t("gpu", { n: gpu.gpu }), most: max.map((value) => scaled(value, per)), least: min.map((value) => scaled(value, per)) };
+        })
         .filter((line) => line.most.some((value) => value !== null)),
     })).filter((chart) => chart.lines.length > 0);
     return { at, charts };
@@ -161,6 +165,10 @@ function Drawn({ gauges, history }: { gauges: Gauges; history: Schemas["Decision
       </details>
     </>
   );
+}
+
+function scaled(value: number | null, per: number): number | null {
+  return value === null || per === 1 ? value : Math.round((value / per) * 10) / 10;
 }
 
 function extreme(values: (number | null)[], of: (...values: number[]) => number): number | string {

@@ -157,7 +157,7 @@ function cellsOf(gpu: Json, at: number): Record<(typeof COLUMNS)[number], preact
       </>
     ),
     utilisation: with_(number(gpu["utilization"]), "%"),
-    temperature: (
+    temperature: heat !== undefined && (
       <>
         {with_(heat, "°C")} {memoryHeat !== undefined && memoryHeat > 0 && <small class="muted">{t("memoryTemperature", { n: memoryHeat })}</small>}
       </>
