@@ -33,6 +33,7 @@ WORDS = Reach(
     job_table="the table of jobs",
     instance_table="the table of instances",
     event_history_table="the table of the event history",
+    keeps_gpu_history=True,
     cluster="the cluster",
     tasks="tasks of the cluster",
     container_instances="container instances of the cluster",

@@ -7,9 +7,8 @@ from typing import Any
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenKind
-from gpu_recovery.aws.gpu_history_store import DynamoGpuHistory
 from gpu_recovery.aws.token_store import NodeTokensWithInstance
-from gpu_recovery.aws.wiring import api_recovery, logger, metrics, node_token_key, settings, tokens
+from gpu_recovery.aws.wiring import api_recovery, gauge_recorder, logger, metrics, node_token_key, settings, tokens
 from gpu_recovery.core.commands import RecordAttempt
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.router import NodeApi
@@ -23,21 +22,14 @@ time_budget = TimeBudget(seconds=3.0)
 def api() -> NodeApi:
     """Return the API, which lives as long as the function's process, with its caches of tokens and ranks."""
     recovery = api_recovery(RecordAttempt, has_time=time_budget.has_time_left)
-    environment = settings()
-    keeps = environment.gpu_history and environment.event_history_table
-    history = DynamoGpuHistory(environment.event_history_table) if keeps else None
-    receiver = HeartbeatReceiver(recovery, logger.warning, history, _log_lost_sample)
+    receiver = HeartbeatReceiver(recovery, logger.warning, gauge_recorder())
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
     authenticator = TokenAuthenticator(token_store, recovery.clock, TokenKind.NODE, node_token_key)
-    return NodeApi(receiver, authenticator, environment.node_roles, _log_busy, environment.agent_role)
+    return NodeApi(receiver, authenticator, settings().node_roles, _log_busy, settings().agent_role)
 
 
 def _log_busy(error: BaseException) -> None:
     logger.warning("busy", exc_info=error)
-
-
-def _log_lost_sample(error: Exception) -> None:
-    logger.warning("gpu_history_failed", exc_info=error)
 
 
 @metrics.log_metrics

@@ -79,7 +79,8 @@ def _values(gpu: Mapping[str, Any]) -> Values:
 def _whole(value: Any, per: int = 1) -> int | None:
     if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value / per <= VALUE_MAX:
         return None
-    return round(value / per)
+    whole: int = round(value / per)
+    return whole
 
 
 def _stored(gpu: Any) -> Values:

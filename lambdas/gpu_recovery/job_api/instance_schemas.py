@@ -8,6 +8,7 @@ from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth
 from gpu_recovery.core.instance.record import RepairLevel
 from gpu_recovery.core.liveness import Liveness
+from gpu_recovery.job_api.check_state import CheckState
 from gpu_recovery.job_api.schema_types import (
     ANY_OBJECT,
     INTEGER,
@@ -44,7 +45,6 @@ HEARTBEAT = none_or(
     )
 )
 _RANGE = response_object(min=list_of(none_or(INTEGER)), max=list_of(none_or(INTEGER)))
-CHECK_STATES = ("WAITING", "RUNNING", "ENDED", "UNREADABLE", "NO_DOCUMENT")
 INSTANCE_SCHEMAS: dict[str, Schema] = {
     "Checks": response_object(
         instance_id=TEXT,
@@ -53,7 +53,7 @@ INSTANCE_SCHEMAS: dict[str, Schema] = {
             response_object(
                 check_id=TEXT,
                 number=INTEGER,
-                state={"type": "string", "enum": list(CHECK_STATES)},
+                state=one_of(CheckState),
                 job_id=none_or(TEXT),
                 refused=none_or(TEXT),
                 outcome=none_or(TEXT),

@@ -10,13 +10,12 @@ further call that can wait: an inventory then waits for the next report.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from gpu_recovery.core import events
-from gpu_recovery.core.gpu_history import sample_text
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
     DUPLICATE_AGENT_REMINDER,
@@ -29,12 +28,12 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
+from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
-from gpu_recovery.ports.gpu_history import GpuHistory
 from gpu_recovery.recovery import NotificationFailed, Recovery
 
 
@@ -63,15 +62,13 @@ class ReportResponse:
 class HeartbeatReceiver:
     """Receives agent reports. `lookup` remembers ranks for as long as this object lives, `health_warnings` conditions.
 
-    warn:        logs a warning about the health of a worker.
-    gpu_history: receives the gauges of each saved inventory; None if the deployment keeps no GPU history.
-    history_failed: receives the error of a sample that could not be written.
+    warn:   logs a warning about the health of a worker.
+    gauges: records the gauges of each saved inventory, last of all; None if the deployment keeps no GPU history.
     """
 
     recovery: Recovery
     warn: Warn = log_nothing
-    gpu_history: GpuHistory | None = None
-    history_failed: Callable[[Exception], object] = lambda error: None
+    gauges: GaugeRecorder | None = None
     lookup: RankLookup = field(init=False)
     health_warnings: HealthWarnings = field(init=False)
 
@@ -134,8 +131,8 @@ class HeartbeatReceiver:
         left_out = save_observations(
             recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
         )
-        if report.inventory is not None and not inventory_waits:
-            self._record_gauges(report.instance_id, report.inventory, now)
+        if report.inventory is not None and not inventory_waits and self.gauges and recovery.has_time():
+            self.gauges.record(report.instance_id, report.inventory, now)
         inventory_missing = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return ReportResponse(
             len(ranks),
@@ -145,20 +142,6 @@ class HeartbeatReceiver:
             refused,
             left_out,
         )
-
-    def _record_gauges(self, instance_id: str, inventory: Mapping[str, object], now: datetime) -> None:
-        """Write the gauges into the GPU history, last of all. Charts show them, so no error reaches the agent.
-
-        A minute has one sample: a later inventory of the same minute replaces the earlier one.
-        """
-        if self.gpu_history is None:
-            return
-        try:
-            text = sample_text(inventory)
-            if text is not None and self.recovery.has_time():
-                self.gpu_history.write(instance_id, now.replace(second=0, microsecond=0), text)
-        except Exception as error:  # noqa: BLE001  # a heartbeat is worth more than a sample
-            self.history_failed(error)
 
     def _save_heartbeat(self, beat: Heartbeat, present: bool, by: str) -> Heartbeat | None:
         """Save the heartbeat and return the heartbeat before it.

@@ -13,6 +13,7 @@ from typing import Any
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.identifiers import check_id
 from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.job_api.check_state import CheckState
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
@@ -91,17 +92,17 @@ def _instance(dependencies: Dependencies, request: Request) -> Instance:
 
 
 def _summary(dependencies: Dependencies, instance: Instance, number: int) -> dict[str, Any]:
-    """Return a check in the list. Its state is WAITING, RUNNING, ENDED, UNREADABLE or NO_DOCUMENT."""
+    """Return a check in the list."""
     name, run = check_id(instance.instance_id, number), instance.check
-    document, state = None, "NO_DOCUMENT"
+    document, state = None, CheckState.NO_DOCUMENT
     try:
         document = dependencies.verdicts.load(name)
     except VerdictUnreadable:
-        state = "UNREADABLE"
+        state = CheckState.UNREADABLE
     if document is not None:
-        state = "ENDED"
+        state = CheckState.ENDED
     elif run is not None and run.check_id == name:
-        state = "RUNNING" if run.task_id else "WAITING"
+        state = CheckState.RUNNING if run.task_id else CheckState.WAITING
     current = run if run is not None and run.check_id == name else None
     refused = None if current is None or current.why_not_started is None else current.why_not_started.reason
     facts = {field: _plain((document or {}).get(field)) for field in SHOWN}
