@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 
 from sandbox import sandbox
@@ -99,7 +100,10 @@ def test_a_fault_is_shown_with_its_check(visit: Callable[..., Visit], deployment
 def test_a_viewer_sees_an_instance_and_can_order_nothing(
     visit: Callable[..., Visit], deployment: Deployment, instance: str
 ) -> None:
-    """Each button is disabled and says why; no view of it errs; tokens are for operators."""
+    """Each button is disabled and says why; no view of it errs; tokens are for operators. Charts draw reports."""
+    report = {"gpus": [{"uuid": f"GPU-{number}", "utilization": 90 + number} for number in range(8)]}
+    token = {"Authorization": f"Bearer {deployment.state['node_tokens'][instance]}"}
+    httpx.post(f"{deployment.state['api_url']}/api/v1/report_gpu/", json=report, headers=token).raise_for_status()
     tab = visit()
     tab.go(f"#/instances/{instance}")
     tab.sign_in(deployment.state["operator_token"], viewer=True)
@@ -111,6 +115,11 @@ def test_a_viewer_sees_an_instance_and_can_order_nothing(
         page.locator("nav.tabs").get_by_role("link", name=name, exact=True).click()
         page.locator(f"a[aria-current=page]:text-is('{name}')").wait_for()
         assert page.get_by_role("alert").count() == 0
+        if name == "GPUs":
+            page.locator("td", has_text="97 %").wait_for()
+            page.locator("figure.chart canvas").wait_for()
+            page.locator("details summary", has_text="Values as a table").click()
+            assert "97 %" in page.locator("details tbody").inner_text()
         if name == "Tokens":
             page.get_by_text("Sign in as an operator to see the tokens").wait_for()
     assert not [url for _, url, _ in tab.requests if url.endswith("/tokens")]
