@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -101,9 +102,9 @@ def test_a_viewer_sees_an_instance_and_can_order_nothing(
     visit: Callable[..., Visit], deployment: Deployment, instance: str
 ) -> None:
     """Each button is disabled and says why; no view of it errs; tokens are for operators. Charts draw reports."""
-    report = {"gpus": [{"uuid": f"GPU-{number}", "utilization": 90 + number} for number in range(8)]}
-    token = {"Authorization": f"Bearer {deployment.state['node_tokens'][instance]}"}
-    httpx.post(f"{deployment.state['api_url']}/api/v1/report_gpu/", json=report, headers=token).raise_for_status()
+    report: dict[str, Any] = {"gpus": [{"uuid": f"GPU-{number}", "utilization": 90 + number} for number in range(8)]}
+    report["token"] = deployment.state["node_tokens"][instance]
+    httpx.post(f"{deployment.state['api_url']}/api/v1/report_gpu/", json=report).raise_for_status()
     tab = visit()
     tab.go(f"#/instances/{instance}")
     tab.sign_in(deployment.state["operator_token"], viewer=True)
