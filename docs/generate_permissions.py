@@ -33,6 +33,7 @@ WORDS = Reach(
     job_table="the table of jobs",
     instance_table="the table of instances",
     event_history_table="the table of the event history",
+    keeps_gpu_history=True,
     cluster="the cluster",
     tasks="tasks of the cluster",
     container_instances="container instances of the cluster",
@@ -104,6 +105,7 @@ WHY = {
     Permission.READ_RAY_LOGS: "read the driver log of a job on Ray, which only `ray_runner` can reach",
     Permission.WRITE_EVENT_HISTORY: "write the event history, which no decision reads",
     Permission.READ_EVENT_HISTORY: "show events, incidents and figures of past days",
+    Permission.WRITE_GAUGES: "keep the gauges of GPUs for charts; no other stream of the event history",
     Permission.REDRIVE: "`gpu-recovery redrive`: send dead letters to their function again",
 }
 """Purpose of each permission."""

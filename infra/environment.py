@@ -61,6 +61,7 @@ def api_environment(
         "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
         "COMMAND_EXECUTOR_FUNCTION": executor_name(settings),
         "EVENT_HISTORY_TABLE_NAME": state.tables.event_history.table_name,
+        "GPU_HISTORY": settings.gpu_history,
         "EVENT_RECORDER_FUNCTION": recorder_name(settings),
         "API_AUTH": settings.api_auth,
         "API_ROLES": json.dumps(settings.api_roles),

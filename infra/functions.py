@@ -135,6 +135,7 @@ _SERVE = frozenset(
         P.REDRIVE,
         P.READ_EVENT_HISTORY,
         P.READ_CONSOLE,
+        P.READ_VERDICTS,
     }
 )
 _AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})
@@ -159,7 +160,14 @@ _API_ENVIRONMENT = frozenset(
     }
 )
 _NODE_ENVIRONMENT = frozenset(
-    {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", "COMMAND_EXECUTOR_FUNCTION"}
+    {
+        "NODE_ROLE_ARNS",
+        "NODE_AGENT_ROLE_ARN",
+        "NODE_TOKEN_KEY_SECRET",
+        "COMMAND_EXECUTOR_FUNCTION",
+        "EVENT_HISTORY_TABLE_NAME",
+        "GPU_HISTORY",
+    }
 )
 
 FUNCTIONS = (
@@ -214,7 +222,7 @@ FUNCTIONS = (
         Trigger.NODE_HTTP,
         29,
         256,
-        (_LEAVE | _NOTIFY | _AUTHENTICATE_NODES) - {P.RECORD_ATTEMPTS},
+        (_LEAVE | _NOTIFY | _AUTHENTICATE_NODES | {P.WRITE_GAUGES}) - {P.RECORD_ATTEMPTS},
         _NODE_ENVIRONMENT,
         often=True,
     ),

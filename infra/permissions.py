@@ -45,6 +45,7 @@ class Permission(StrEnum):
     READ_TRAINING_LOGS = "ReadTrainingLogs"
     WRITE_EVENT_HISTORY = "WriteEventHistory"
     READ_EVENT_HISTORY = "ReadEventHistory"
+    WRITE_GAUGES = "WriteGauges"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class Reach:
     job_table: str
     instance_table: str
     event_history_table: str
+    keeps_gpu_history: bool
     cluster: str
     tasks: str
     container_instances: str
@@ -189,6 +191,12 @@ def _read_objects(reach: Reach, objects: str) -> list[Statement]:
     return [_allow("s3:GetObject", objects), _allow("s3:ListBucket", reach.verdict_bucket)]
 
 
+def _write_gauges(reach: Reach) -> list[Statement]:
+    """Return the statement for the GPU history: items may be put into the streams of gauges, and nothing be read."""
+    gauges_only = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": "gauge#*"}}
+    return [_allow("dynamodb:PutItem", reach.event_history_table, gauges_only)] if reach.keeps_gpu_history else []
+
+
 def _notify(reach: Reach) -> list[Statement]:
     topics = [reach.topic, *([reach.chat_topic] if reach.chat_topic else [])]
     return [_allow("sns:Publish", topics), _allow(["kms:GenerateDataKey", "kms:Decrypt"], reach.topic_key)]
@@ -243,4 +251,5 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
         _allow([*_READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], reach.event_history_table)
     ],
     Permission.READ_EVENT_HISTORY: lambda reach: [_allow(_READ_HISTORY, reach.event_history_table)],
+    Permission.WRITE_GAUGES: _write_gauges,
 }

@@ -112,6 +112,7 @@ def _reach(
         job_table=state.tables.jobs.table_arn,
         instance_table=state.tables.instances.table_arn,
         event_history_table=state.tables.event_history.table_arn,
+        keeps_gpu_history=settings.gpu_history == "on",
         cluster=cluster.arn,
         tasks=cluster.task_arns,
         container_instances=cluster.container_instance_arns,

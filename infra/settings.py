@@ -194,6 +194,10 @@ class DeploymentSettings:
     # Address of the console in e-mails and chat messages. Empty: <ApiUrl>/console if the deployment serves the console.
     console_url: str = _setting("", text(r"(https?://[^\s#<>]{1,500})?", "an http or https URL without #"))
 
+    # Whether the gauges of all GPUs are kept for 7 days, for the charts of the web console: one write every 5 minutes
+    # for each instance.
+    gpu_history: str = _setting("on", one_of("on", "off"))
+
     # Names that other systems use.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
     function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))

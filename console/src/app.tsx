@@ -20,6 +20,8 @@ const t = texts({
     incidents: "Incidents",
     fleet: "Fleet",
     diagnose: "Diagnose",
+    instances: "Instances",
+    users: "Users",
     unknown: "There is no such page.",
     away: "The API does not answer: what you see is {age} old. Trying again.",
     signOut: "Sign out",
@@ -34,6 +36,8 @@ const t = texts({
     incidents: "事件",
     fleet: "机群",
     diagnose: "诊断",
+    instances: "实例",
+    users: "用户",
     unknown: "没有这个页面。",
     away: "API 没有响应：现在显示的是 {age} 前的数据，正在重试。",
     signOut: "退出",
@@ -50,6 +54,9 @@ const Submit = lazy(() => import("./pages/submit").then((module) => module.Submi
 const Fleet = lazy(() => import("./pages/fleet").then((module) => module.Fleet));
 const Incidents = lazy(() => import("./pages/incidents").then((module) => module.Incidents));
 const Incident = lazy(() => import("./pages/incident").then((module) => module.Incident));
+const Instances = lazy(() => import("./pages/instances").then((module) => module.Instances));
+const Instance = lazy(() => import("./pages/instance").then((module) => module.Instance));
+const Users = lazy(() => import("./pages/users").then((module) => module.Users));
 const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.Diagnose));
 
 /** Pages by the first part of the place. */
@@ -59,10 +66,12 @@ const PAGES: Record<string, ComponentType> = {
   queue: Queue,
   submit: Submit,
   incidents: () => (path.value.length > 1 ? <Incident /> : <Incidents />),
+  instances: () => (path.value.length > 1 ? <Instance /> : <Instances />),
+  users: Users,
   fleet: Fleet,
   diagnose: Diagnose,
 };
-const LINKS = ["jobs", "queue", "incidents", "fleet", "diagnose"] as const;
+const LINKS = ["jobs", "queue", "instances", "incidents", "fleet", "users", "diagnose"] as const;
 
 export function App() {
   const signedIn = session.value !== null;

@@ -259,6 +259,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/instances/{instance_id}/checks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The health checks of an instance, the newest first */
+        get: operations["list_checks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v2/instances/{instance_id}/checks/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The verdict document of a health check */
+        get: operations["read_check"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v2/instances/{instance_id}/gauges": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The gauges of an instance's GPUs over time */
+        get: operations["read_gauges"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/instances/{instance_id}/quarantine": {
         parameters: {
             query?: never;
@@ -653,6 +704,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The users that tokens were issued to */
+        get: operations["list_users"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/users/{user}/tokens": {
         parameters: {
             query?: never;
@@ -720,6 +788,28 @@ export interface components {
             name?: string;
             reports?: Record<string, never>[];
             workers?: Record<string, never>[];
+        };
+        Check: {
+            check_id: string;
+            document: Record<string, never>;
+        };
+        Checks: {
+            checks: {
+                check_id: string;
+                ended_at: string | null;
+                job_id: string | null;
+                level: number | null;
+                number: number;
+                outcome: string | null;
+                refused: string | null;
+                started_at: string | null;
+                /** @enum {string} */
+                state: "WAITING" | "RUNNING" | "ENDED" | "UNREADABLE" | "NO_DOCUMENT";
+                summary: string | null;
+            }[];
+            instance_id: string;
+            next_cursor: string | null;
+            total: number;
         };
         DeadLetters: {
             queues: {
@@ -999,6 +1089,37 @@ export interface components {
             would_start: boolean;
             would_suspend: string[];
         };
+        Gauges: {
+            at: string[];
+            /** Format: date-time */
+            from: string;
+            gpus: {
+                gpu: number;
+                memory_temperature: {
+                    max: (number | null)[];
+                    min: (number | null)[];
+                };
+                memory_used_mib: {
+                    max: (number | null)[];
+                    min: (number | null)[];
+                };
+                power_w: {
+                    max: (number | null)[];
+                    min: (number | null)[];
+                };
+                temperature: {
+                    max: (number | null)[];
+                    min: (number | null)[];
+                };
+                utilisation: {
+                    max: (number | null)[];
+                    min: (number | null)[];
+                };
+            }[];
+            instance_id: string;
+            /** Format: date-time */
+            to: string;
+        };
         Incident: {
             attempts: number[];
             cause: string | null;
@@ -1074,15 +1195,59 @@ export interface components {
             container_instance_id: string;
             /** Format: date-time */
             deadline_at: string | null;
-            departure: Record<string, never> | null;
+            departure: {
+                /** @enum {string} */
+                kind: "INTERRUPTION" | "RETIREMENT" | "MAINTENANCE" | "REBALANCE";
+                /** Format: date-time */
+                leaves_at: string;
+                sentence: string;
+                source: string;
+            } | null;
             drained: boolean;
             ecs_status: string;
             epoch: number;
             gpus: number;
+            group: string;
             health: {
-                [key: string]: Record<string, never>;
+                [key: string]: {
+                    sentence: string;
+                    /** Format: date-time */
+                    since: string;
+                    /** @enum {string} */
+                    status: "OK" | "IMPAIRED" | "INSUFFICIENT_DATA" | "INITIALIZING";
+                };
             };
-            held: Record<string, never> | null;
+            heartbeat?: {
+                boot_id: string | null;
+                /** Format: date-time */
+                booted_at: string | null;
+                /** @enum {string|null} */
+                health: "ok" | "impaired" | "unknown" | null;
+                inventory: {
+                    agent?: string;
+                    /** Format: date-time */
+                    at: string;
+                    driver?: string | null;
+                    gpus: Record<string, never>[];
+                } | null;
+                /** @enum {string} */
+                liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
+                ranks: {
+                    attempt: number;
+                    job_id: string;
+                    rank: number;
+                    /** Format: date-time */
+                    seen_at: string;
+                }[];
+                /** Format: date-time */
+                seen_at: string;
+                sentence: string | null;
+            } | null;
+            held: {
+                because: string;
+                /** Format: date-time */
+                since: string;
+            } | null;
             history: components["schemas"]["Decision"][];
             incident_id: string | null;
             instance_id: string;
@@ -1093,7 +1258,20 @@ export interface components {
                     [key: string]: number;
                 };
             };
-            need: Record<string, never> | null;
+            need: {
+                evidence: string;
+                job_id: string | null;
+                /** @enum {string} */
+                rung: "CHECK" | "REBOOT" | "REPLACE";
+                /** Format: date-time */
+                seen_at: string;
+            } | null;
+            node_agent?: {
+                /** @enum {string} */
+                liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
+                /** Format: date-time */
+                seen_at: string;
+            } | null;
             out_of_use: {
                 because: string;
                 /** @enum {string} */
@@ -1101,6 +1279,7 @@ export interface components {
                 /** Format: date-time */
                 since: string | null;
             }[];
+            rack: string;
             reason: string;
             reserved_for: string | null;
             /** Format: date-time */
@@ -1123,15 +1302,33 @@ export interface components {
             container_instance_id: string;
             /** Format: date-time */
             deadline_at: string | null;
-            departure: Record<string, never> | null;
+            departure: {
+                /** @enum {string} */
+                kind: "INTERRUPTION" | "RETIREMENT" | "MAINTENANCE" | "REBALANCE";
+                /** Format: date-time */
+                leaves_at: string;
+                sentence: string;
+                source: string;
+            } | null;
             drained: boolean;
             ecs_status: string;
             epoch: number;
             gpus: number;
+            group: string;
             health: {
-                [key: string]: Record<string, never>;
+                [key: string]: {
+                    sentence: string;
+                    /** Format: date-time */
+                    since: string;
+                    /** @enum {string} */
+                    status: "OK" | "IMPAIRED" | "INSUFFICIENT_DATA" | "INITIALIZING";
+                };
             };
-            held: Record<string, never> | null;
+            held: {
+                because: string;
+                /** Format: date-time */
+                since: string;
+            } | null;
             incident_id: string | null;
             instance_id: string;
             lemon: {
@@ -1141,7 +1338,14 @@ export interface components {
                     [key: string]: number;
                 };
             };
-            need: Record<string, never> | null;
+            need: {
+                evidence: string;
+                job_id: string | null;
+                /** @enum {string} */
+                rung: "CHECK" | "REBOOT" | "REPLACE";
+                /** Format: date-time */
+                seen_at: string;
+            } | null;
             node_agent: {
                 /** @enum {string} */
                 liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
@@ -1155,6 +1359,7 @@ export interface components {
                 /** Format: date-time */
                 since: string | null;
             }[];
+            rack: string;
             reason: string;
             reserved_for: string | null;
             /** Format: date-time */
@@ -1818,6 +2023,18 @@ export interface components {
             tokens: components["schemas"]["UserToken"][];
             user: string;
         };
+        Users: {
+            next_cursor: string | null;
+            users: {
+                /** Format: date-time */
+                last_issued_at: string | null;
+                live_tokens: number;
+                /** Format: date-time */
+                next_end: string | null;
+                roles: ("viewer" | "user" | "operator")[];
+                user: string;
+            }[];
+        };
         Why: {
             because: string;
         };
@@ -2331,6 +2548,14 @@ export interface operations {
     list_instances: {
         parameters: {
             query?: {
+                /** @description only instances in one of these statuses, with commas */
+                status?: string;
+                /** @description only instances that this job claims, has reserved or waits for */
+                job?: string;
+                /** @description only instances whose id begins so */
+                q?: string;
+                /** @description id; since: the latest change of status first; lemon: the highest lemon score first. With status, job or another order than id, a page has at most 100 */
+                order?: "id" | "since" | "lemon";
                 /** @description how many a page has */
                 limit?: number;
                 /** @description where the page before this one said to go on */
@@ -2379,6 +2604,106 @@ export interface operations {
                     "application/json": components["schemas"]["Instance"];
                 };
             };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    list_checks: {
+        parameters: {
+            query?: {
+                /** @description how many a page has */
+                limit?: number;
+                /** @description where the page before this one said to go on */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checks"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_check: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                instance_id: string;
+                number: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Check"];
+                };
+            };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            502: components["responses"]["Problem502"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_gauges: {
+        parameters: {
+            query?: {
+                /** @description begin of the time span; by default a day before its end */
+                from?: string;
+                /** @description end of the time span; by default now */
+                to?: string;
+                /** @description points in time at most */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                instance_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Gauges"];
+                };
+            };
+            400: components["responses"]["Problem400"];
             401: components["responses"]["Problem401"];
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
@@ -3266,6 +3591,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Summary"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    list_users: {
+        parameters: {
+            query?: {
+                /** @description only users whose name begins so */
+                q?: string;
+                /** @description how many a page has */
+                limit?: number;
+                /** @description where the page before this one said to go on */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Users"];
                 };
             };
             400: components["responses"]["Problem400"];

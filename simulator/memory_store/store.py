@@ -249,11 +249,13 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         names = chain.from_iterable(by_status.values())
         return tuple(self.machines.part_of(name, ListedInstance) for name in names)
 
-    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+    def list_instances(
+        self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None, prefix: str = ""
+    ) -> InstancePage:
         """Return a page of at most `limit` present instances, in the order of their ids."""
         records = self.machines.records
         present = sorted(name for name, record in records.items() if record.status is not InstanceStatus.GONE)
-        names = [name for name in present if cursor is None or name > cursor]
+        names = [name for name in present if name.startswith(prefix) and (cursor is None or name > cursor)]
         page = tuple(self.machines.part_of(name, ListedInstance) for name in names[:limit])
         return InstancePage(page, page[-1].instance_id if len(names) > limit else None)
 

@@ -42,6 +42,7 @@ from simulator.dynamodb.table import projected
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.list_prices import PRICES
 from tests.markdown import READMES
 from tests.platform.cloud import Answer, Carry, Request, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
@@ -338,30 +339,11 @@ VOLUMES = {
 EVENT_S, ROUND_S, MEMORY_GB, ROUND_MEMORY_GB = 0.15, 0.5, 0.5, 1.73
 LOG_BYTES = 2_000
 """Assumed, not measured: how long an invocation and a round take, and what one writes into its log."""
-PRICES = {
-    "Lambda requests": 0.20e-6,
-    "Lambda GB-seconds, arm64": 0.0000133334,
-    "DynamoDB write units": 0.625e-6,
-    "DynamoDB read units": 0.125e-6,
-    "SQS requests": 0.40e-6,
-    "events on a bus of our own": 1.00e-6,
-    "S3 requests": 5.00e-6,
-    "X-Ray traces": 5.00e-6,
-    "CloudWatch Logs, GB": 0.50,
-    "CloudWatch metrics": 0.30,
-    "CloudWatch alarms, by metric": 0.10,
-    "CloudWatch dashboard": 3.00,
-    "KMS key": 1.00,
-    "Secrets Manager secret": 0.40,
-}
-"""List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
 ALARM_METRICS = 90
 """Metrics that alarms watch: an alarm on an expression costs as much as an alarm on each of its metrics.
 
 The tests of infra/ compare the number with the templates.
 """
-
-
 RECORDED_WRITE_UNITS, RECORDED_READ_UNITS = 5.5, 0.75
 """Units of an event of ours in the event history, on average over an incident. A test of the recorder counts them."""
 RECORDER_MEMORY_GB = 0.25

@@ -40,6 +40,7 @@ def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_reports_and_u
     assert known == {
         "item_codec.py",
         "event_history_store.py",
+        "gpu_history_store.py",
         "submission_store.py",
         "observation_store.py",
         "gpu_lock_store.py",

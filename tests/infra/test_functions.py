@@ -125,8 +125,8 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     executor = "COMMAND_EXECUTOR_FUNCTION"
     rules = {"TRAINING_TASK_FAMILIES", "TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS", "USER_PRIORITY_MAX"}
     of_jobs = {"API_AUTH", "API_ROLES", *rules, executor, *queues, *secrets}
-    of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor}
     of_tasks, of_history = {"NODE_AGENT_FAMILY"}, {"EVENT_HISTORY_TABLE_NAME"}
+    of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor, "GPU_HISTORY", *of_history}
     of_jobs |= {"EVENT_RECORDER_FUNCTION", *of_history}
     by_name = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks, "event_recorder": of_history}
     extra = by_name.get(row.name, set()) | ({"CONSOLE_URL"} if row.name != "event_recorder" else set())

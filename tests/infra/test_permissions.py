@@ -97,6 +97,7 @@ RECEIVE = _may(
 )
 READ_HISTORY = ["dynamodb:BatchGetItem", "dynamodb:Query"]
 HISTORY = "TablesEventHistory.Arn"
+GAUGES_ALONE = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": "gauge#*"}}
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 NODE_TOKEN_KEY = _may("secretsmanager:GetSecretValue", "NodeTokenKeySecret.Id")
 
@@ -110,7 +111,9 @@ ALLOWED = {
     ),
     "CommandExecutor": FOLLOW | FAIL | REPAIR | RUN_TRAINING,
     "EventRecorder": _may([*READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], HISTORY) | FAIL,
-    "NodeApi": BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY,
+    "NodeApi": (
+        BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY | _may("dynamodb:PutItem", HISTORY, GAUGES_ALONE)
+    ),
     "JobApi": (
         BOTH_TABLES
         | TELL
@@ -120,6 +123,7 @@ ALLOWED = {
         | NODE_TOKEN_KEY
         | _may(READ_HISTORY, HISTORY)
         | READ_CONSOLE
+        | VERDICTS
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
         | _may("secretsmanager:GetSecretValue", "SigningKeySecret.Id")
     ),

@@ -17,6 +17,7 @@ from gpu_recovery.aws.ray_client import AwsRayLogs
 from gpu_recovery.aws.secret_values import operator_token, signing_key
 from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
+from gpu_recovery.aws.verdict_documents import S3VerdictDocuments
 from gpu_recovery.aws.wiring import api_recovery, dynamodb, event_history, logger, node_token_key, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, Deployment
@@ -44,6 +45,8 @@ def dependencies() -> Dependencies:
         logs=AwsJobLogs(),
         node_tokens=tokens(),
         user_tokens=users,
+        user_directory=users,
+        verdicts=S3VerdictDocuments(environment.verdict_bucket, loop.store.launch_key),
         users=TokenAuthenticator(lookup, loop.clock, TokenKind.USER, user_key),
         node_token_key=node_token_key,
         user_token_key=user_key,

@@ -76,6 +76,7 @@ class LambdaSettings:
     executor_function: str = ""
     """Name of the command executor. Only the two API functions have the variable."""
     event_history_table: str = ""
+    gpu_history: bool = False
     """Table of the event history. Only the event recorder and the job API have the variable."""
     recorder_function: str = ""
     """Name of the event recorder. Only the job API has the variable."""
@@ -160,6 +161,7 @@ class LambdaSettings:
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
             executor_function=environment.get("COMMAND_EXECUTOR_FUNCTION", ""),
             event_history_table=environment.get("EVENT_HISTORY_TABLE_NAME", ""),
+            gpu_history=one_of("GPU_HISTORY", "off", ("on", "off")) == "on",
             recorder_function=environment.get("EVENT_RECORDER_FUNCTION", ""),
             console_url=environment.get("CONSOLE_URL", ""),
         )

@@ -22,6 +22,7 @@ from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.event_history_store import DynamoEventHistory
 from gpu_recovery.aws.fields import fields_of
+from gpu_recovery.aws.gpu_history_store import DynamoGpuHistory
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
 from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
@@ -32,6 +33,7 @@ from gpu_recovery.core.event_origin import SOURCES
 from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
+from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.recovery import Recovery
 
@@ -162,3 +164,12 @@ def is_refused(event: Mapping[str, Any], sources: frozenset[str] = SOURCES) -> b
     if reason:
         logger.warning("event_refused", extra={"reason": reason, "refused_event": event.get("id")})
     return bool(reason)
+
+
+def gauge_recorder() -> GaugeRecorder | None:
+    """Return the recorder of the GPUs' gauges; None if the deployment keeps no GPU history."""
+    environment = settings()
+    if not environment.gpu_history or not environment.event_history_table:
+        return None
+    history = DynamoGpuHistory(environment.event_history_table)
+    return GaugeRecorder(history, lambda error: logger.warning("gpu_history_failed", exc_info=error))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.tokens import TokenStore
+from gpu_recovery.auth.tokens import TokenStore, UserDirectory
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.core.queue.priority import Priority
@@ -19,6 +19,7 @@ from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL, DeadLetterCounts, 
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 from gpu_recovery.ports.event_history import HistoryReader
+from gpu_recovery.ports.verdict_documents import VerdictDocuments
 from gpu_recovery.recovery import Recovery
 
 
@@ -95,6 +96,8 @@ class Deployment:
 class Dependencies:
     """Everything that a route may use.
 
+    user_directory: names of the users that tokens were issued to.
+    verdicts:       verdict documents of health checks.
     dead_letters:   returns the dead-letter queues. Only the routes of dead letters call it.
     node_token_key: returns the issuer key of node tokens.
     user_token_key: returns the issuer key of user tokens.
@@ -124,6 +127,8 @@ class Dependencies:
     logs: JobLogs
     node_tokens: TokenStore
     user_tokens: TokenStore
+    user_directory: UserDirectory
+    verdicts: VerdictDocuments
     users: TokenAuthenticator
     node_token_key: Callable[[], bytes]
     user_token_key: Callable[[], bytes]

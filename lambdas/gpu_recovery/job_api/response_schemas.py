@@ -8,13 +8,13 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.liveness import Liveness
 from gpu_recovery.core.logs.kinds import LineKind, LineRole, LogClass
 from gpu_recovery.core.policy import Preset
 from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.console_schemas import CONSOLE_SCHEMAS, OUT_OF_USE, QUOTAS, TOTALS
 from gpu_recovery.job_api.history_schemas import HISTORY_SCHEMAS
+from gpu_recovery.job_api.instance_schemas import DEPARTURE, HEALTH, HEARTBEAT, HELD, INSTANCE_SCHEMAS, NEED, NODE_AGENT
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
     ANY_OBJECT,
@@ -187,17 +187,19 @@ _INSTANCE: dict[str, Schema] = {
     "incident_id": none_or(TEXT),
     "drained": BOOLEAN,
     "availability_zone": TEXT,
+    "group": TEXT,
+    "rack": TEXT,
     "silent_since": none_or(TIME),
     "suspicion": none_or(TEXT),
-    "health": by_name(ANY_OBJECT),
-    "departure": none_or(ANY_OBJECT),
-    "need": none_or(ANY_OBJECT),
-    "held": none_or(ANY_OBJECT),
+    "health": HEALTH,
+    "departure": DEPARTURE,
+    "need": NEED,
+    "held": HELD,
     "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
     "out_of_use": list_of(OUT_OF_USE),
 }
 
-_NODE_AGENT = none_or(response_object(seen_at=TIME, liveness=one_of(Liveness)))
+_INSTANCE_ALONE = response_object(**_INSTANCE, history=list_of(ref("Decision")))
 _TOKEN: dict[str, Schema] = {
     "live": BOOLEAN,
     "issued_at": TIME,
@@ -325,14 +327,16 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
     "DiagnosisOrLogFindings": {"anyOf": [ref("Diagnosis"), ref("LogFindings")]},
     "Queue": _QUEUE,
     "Quotas": response_object(limits=response_object(**LIMITS), revision=INTEGER),
-    "InstanceSummary": response_object(**_INSTANCE, node_agent=_NODE_AGENT),
+    "InstanceSummary": response_object(**_INSTANCE, node_agent=NODE_AGENT),
     "Instances": response_object(
         instances=list_of(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)
     ),
     "Instance": {
-        **response_object(**_INSTANCE, history=list_of(ref("Decision"))),
+        **_INSTANCE_ALONE,
+        "properties": {**_INSTANCE_ALONE["properties"], "node_agent": NODE_AGENT, "heartbeat": HEARTBEAT},
         "description": "node_agent and heartbeat are there when one instance is read",
     },
+    **INSTANCE_SCHEMAS,
     "NodeToken": response_object(**_NODE_TOKEN),
     "NewNodeToken": response_object(token=TEXT, **_NODE_TOKEN),
     "NodeTokens": response_object(instance_id=TEXT, tokens=list_of(ref("NodeToken"))),

@@ -19,6 +19,9 @@ from gpu_recovery.job_api.routes import (
     fleet_map,
     gpu_locks,
     incidents,
+    instance_checks,
+    instance_gauges,
+    instance_list,
     instances,
     job_actions,
     job_lists,
@@ -31,6 +34,7 @@ from gpu_recovery.job_api.routes import (
     summary,
     timeline,
     user_tokens,
+    users,
 )
 
 ID_CHARACTERS_MAX = 255
@@ -44,7 +48,11 @@ _RESOURCE_ROUTES = (
     *diagnoses.ROUTES,
     *queue.ROUTES,
     *quotas.ROUTES,
+    *instance_list.ROUTES,
     *instances.ROUTES,
+    *instance_checks.ROUTES,
+    *instance_gauges.ROUTES,
+    *users.ROUTES,
     *user_tokens.ROUTES,
     *sessions.ROUTES,
     *fleet.ROUTES,

@@ -299,11 +299,14 @@ class InstanceStore(Protocol):
             unreadable: collects the errors of records that cannot be read. Without it the first such error is raised.
         """
 
-    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+    def list_instances(
+        self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None, prefix: str = ""
+    ) -> InstancePage:
         """Return a page of at most `limit` present instances, in the order of their ids. Only the page is read.
 
         Args:
             cursor: the `cursor` of the page before; None for the first page.
+            prefix: first characters of the ids.
         """
 
     def complete_listing(self, now: datetime) -> None:

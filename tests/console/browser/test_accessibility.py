@@ -12,7 +12,11 @@ from tests.console.browser.conftest import Deployment, Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 AXE = Path(__file__).parents[3] / "console/node_modules/axe-core/axe.min.js"
-PLACES = ("#/", "#/jobs", "#/queue", "#/submit", "#/incidents", "#/fleet", "#/diagnose")
+PLACES = (
+    *("#/", "#/jobs", "#/queue", "#/submit", "#/instances", "#/incidents", "#/fleet", "#/users", "#/users/ana"),
+    "#/diagnose",
+)
+INSTANCE_TABS = ("history", "gpus", "checks", "jobs", "tokens")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
@@ -31,7 +35,8 @@ def test_no_page_breaks_a_rule(
     tab.page.locator("input[name=token]").wait_for()
     found = {"sign in": (tab.page.evaluate(AXE.read_text()), violations(tab))[1]}
     tab.sign_in(deployment.state["operator_token"])
-    for place in PLACES:
+    one = next(deployment.operator.instances())["instance_id"]
+    for place in (*PLACES, *(f"#/instances/{one}?tab={name}" for name in INSTANCE_TABS)):
         tab.go(place)
         tab.page.locator("main h1").first.wait_for()
         tab.page.locator(".skeleton").first.wait_for(state="detached")
