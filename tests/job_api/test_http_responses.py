@@ -54,6 +54,12 @@ def test_an_unchanged_answer_is_304_and_a_changed_one_is_sent(api: Api) -> None:
     assert raw(api, "/api/v2/instances", if_none_match=tag)["statusCode"] == 200
 
 
+def test_a_tag_of_a_route_stays(api: Api) -> None:
+    """The quotas have their revision as a tag, which `If-Match` names."""
+    answer = api.get("/quotas")
+    assert answer.headers["etag"] == f'"{answer.body["revision"]}"'
+
+
 def test_errors_and_orders_have_no_tag(api: Api) -> None:
     """Only a successful GET may be answered with 304."""
     assert "etag" not in api.get("/jobs/none").headers

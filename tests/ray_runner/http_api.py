@@ -68,6 +68,8 @@ class Api:
             deployment=Deployment("cluster", "eu-central-1", "off"),
             log=logging.getLogger("api"),
             history=nobody,
+            user_directory=nobody,
+            verdicts=nobody,
             ray_logs=Invoked(),
         )
 

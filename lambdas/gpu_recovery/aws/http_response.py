@@ -20,8 +20,8 @@ _UNCHANGED = 304
 def response_of(answer: ApiResponse, method: str, if_none_match: str) -> Response[str]:
     """Return the response to a request.
 
-    A response with status 200 to a GET has a weak entity tag of its body. If the request names the same tag, the
-    answer is 304 without a body. No answer may be stored by a cache.
+    A response with status 200 to a GET has a weak entity tag of its body, unless the route gives its own tag. If the
+    request names the same tag, the answer is 304 without a body. No answer may be stored by a cache.
 
     Args:
         answer: the answer of a route.
@@ -31,7 +31,7 @@ def response_of(answer: ApiResponse, method: str, if_none_match: str) -> Respons
     text = answer.text
     headers: dict[str, Any] = {"Cache-Control": "no-store", **answer.headers}
     if method == "GET" and answer.status == 200:
-        headers["ETag"] = tag = f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+        tag = headers.setdefault("ETag", f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"')
         if tag in (part.strip() for part in if_none_match.split(",")):
             return Response(_UNCHANGED, answer.kind, "", headers=headers)
     headers["Vary"] = "Accept-Encoding"

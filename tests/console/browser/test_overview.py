@@ -50,7 +50,7 @@ def test_repairs_are_paused_and_permitted_through_the_page(operator: Visit, depl
     operator.go("#/fleet")
     page = operator.page
     page.get_by_role("button", name="Pause repairs").click()
-    assert page.evaluate("document.activeElement.className").startswith("back")
+    page.locator("dialog .back:focus").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     page.get_by_role("button", name="Pause repairs").click()
