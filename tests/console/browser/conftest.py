@@ -131,6 +131,24 @@ def visit(browser: Any, deployment: Deployment) -> Iterator[Callable[..., Any]]:
         assert (found, errors) == ([], [])
 
 
+def become_idle(deployment: Deployment) -> None:
+    """End every job, and wait until every instance is available again. Other tests use the same deployment."""
+    ended = ("SUCCEEDED", "FAILED", "CANCELED")
+    for job in list(deployment.operator.jobs()):
+        if job["status"] not in ended:
+            deployment.operator.cancel(job["job_id"])
+    for instance in list(deployment.operator.instances()):
+        if instance["status"] == "QUARANTINED":
+            deployment.operator.release(instance["instance_id"])
+
+    def is_idle() -> bool:
+        return all(job["status"] in ended for job in deployment.operator.jobs()) and all(
+            instance["status"] == "AVAILABLE" and not instance["claims"] for instance in deployment.operator.instances()
+        )
+
+    wait_until(is_idle)
+
+
 @contextmanager
 def offline(tab: Visit) -> Iterator[None]:
     """Cut the connection of a tab for the duration of the block."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.console.browser.conftest import Deployment, Visit
+from tests.console.browser.conftest import Deployment, Visit, become_idle
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
@@ -37,10 +37,16 @@ def order(tab: Visit, name: str, reason: str = "") -> None:
     dialog.wait_for(state="detached")
 
 
-def test_the_map_shows_the_instances_of_the_deployment(operator: Visit) -> None:
+def test_the_map_shows_the_instances_of_the_deployment(operator: Visit, deployment: Deployment) -> None:
     """Three cells that are free, with a count and the time of the snapshot."""
+    become_idle(deployment)
     section = operator.page.get_by_label("Fleet map", exact=True)
-    assert section.locator(".legend").inner_text().split() == ["free", "3"]
+
+    def is_free() -> bool:
+        operator.page.get_by_role("button", name="Refresh now").click()
+        return section.locator(".legend").inner_text().split()[:2] == ["free", "3"]
+
+    wait_until(is_free)
     assert "as of" in operator.page.locator(".headline").inner_text()
     assert "0 / 24" in operator.page.get_by_label("GPUs", exact=True).inner_text()
 
