@@ -18,7 +18,7 @@ CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
 export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray check simulate synth mutants bench deploy docs clean node-release
+.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth mutants bench deploy docs clean node-release
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ node-release:
 	if [ "$${major:-0}" -lt 20 ]; then echo "Node 22 or newer is needed"; exit 1; fi; \
 	if [ "$$major" -lt 22 ]; then echo "Warning: Node $$major has reached its end of life. Install Node 22 or newer." >&2; fi
 
-$(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproject.toml package.json package-lock.json infra/layer/requirements.txt infra/layer/build.py
+$(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproject.toml package.json package-lock.json console/package-lock.json infra/layer/requirements.txt infra/layer/build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	@echo "[1/5] Making a virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -41,11 +41,12 @@ $(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproje
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e ./agent -e ./agent/run
 	@echo "[4/5] Building the Lambda layer of the functions"
 	@$(BIN)/python -m infra.layer.build
-	@echo "[5/5] Installing the CDK command line"
+	@echo "[5/5] Installing the CDK command line, and what builds the web console"
 	@npm ci --no-audit --no-fund --loglevel=error
+	@npm ci --prefix console --no-audit --no-fund --loglevel=error
 	@mkdir -p $(@D) && touch $@
 
-demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for a real gloo run)
+demo: setup ## Watch a GPU fault heal itself, on this machine (KEEP=1 leaves it open; TRAINER=torch: a gloo run)
 	@$(BIN)/python -m sandbox.demo
 
 # The tests with Ray mostly wait, so they run beside the others. Their output comes at the end.
@@ -67,6 +68,15 @@ test-full: setup ## Every test, with every lost call, many seeds and examples, a
 
 test-ray: setup ## The tests that need a Ray head, which they start on loopback
 	@COVERAGE_FILE=.coverage.ray $(BIN)/python -m pytest -m ray --tier $(TIER) $(COVERAGE) tests/ray_runner
+
+test-console: setup ## The tests of the web console in Chromium (Debian: apt install chromium fonts-noto-cjk)
+	@GPU_RECOVERY_NEEDS_BROWSER=1 $(BIN)/python -m pytest --tier $(TIER) tests/console
+
+console: setup ## Build the web console into console/served/static, and its types from docs/openapi.json
+	@cd console && npm run --silent types && npm run --silent check && npm run --silent build
+
+screenshots: setup ## Screenshots and a recording of the web console, from a sandbox, into docs/screenshots
+	@$(BIN)/python docs/generate_screenshots.py
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.agent import agent_figures
+from benchmarks.console import console_figures
 from benchmarks.decisions import decision_figures
 from benchmarks.diagnosis import diagnosis_figures
 from benchmarks.fleet import fleet_figures
@@ -127,6 +128,7 @@ def main() -> None:
         "scoreboard": scoreboard_figures(),
         "telling": observation_figures(),
         "fleet": fleet_figures(),
+        "console": console_figures(),
     }
     print(results.write(figures | results.kept()))
     write_pages(figures["scoreboard"])

@@ -32,6 +32,8 @@ synthesised templates. This page does not cover deployment, which uses the roles
 WORDS = Reach(
     job_table="the table of jobs",
     instance_table="the table of instances",
+    event_history_table="the table of the event history",
+    keeps_gpu_history=True,
     cluster="the cluster",
     tasks="tasks of the cluster",
     container_instances="container instances of the cluster",
@@ -56,6 +58,7 @@ WORDS = Reach(
     verdict_bucket="the verdict bucket",
     verdicts="verdicts in the verdict bucket",
     records="job records in the verdict bucket",
+    console_snapshots="console snapshots in the verdict bucket",
     operator_token="the secret with the operator token",
     node_token_key="the secret with the issuer key of node tokens",
     signing_key="the secret with the keys of user tokens and cursors",
@@ -91,6 +94,8 @@ WHY = {
     Permission.PUBLISH_EVENTS: "publish events for other systems",
     Permission.WAKE_SCHEDULER: "start a pass of the scheduler when GPUs become free or a job is queued",
     Permission.WAKE_COMMAND_EXECUTOR: "have the commands executed that the function left in a record",
+    Permission.READ_CONSOLE: "read the snapshots that the web console shows",
+    Permission.WRITE_CONSOLE: "write what the web console shows of the fleet and of the queue",
     Permission.READ_VERDICTS: "read the result of a health check and the boot id that it saw",
     Permission.RECORD_ATTEMPTS: "write submissions and ended attempts as job records",
     Permission.READ_OPERATOR_TOKEN: "compare it with the token of a request",
@@ -98,6 +103,9 @@ WHY = {
     Permission.READ_SIGNING_KEY: "the same for tokens of users; sign the cursors of lists",
     Permission.READ_TRAINING_LOGS: "read the log of a rank, for diagnosis and for `gpu-recovery logs`",
     Permission.READ_RAY_LOGS: "read the driver log of a job on Ray, which only `ray_runner` can reach",
+    Permission.WRITE_EVENT_HISTORY: "write the event history, which no decision reads",
+    Permission.READ_EVENT_HISTORY: "show events, incidents and figures of past days",
+    Permission.WRITE_GAUGES: "keep the gauges of GPUs for charts; no other stream of the event history",
     Permission.REDRIVE: "`gpu-recovery redrive`: send dead letters to their function again",
 }
 """Purpose of each permission."""

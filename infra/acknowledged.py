@@ -41,6 +41,7 @@ _ISSUER_KEY = (
 )
 _BUILDS = "GpuRecovery/Images/*/Project"
 _IMAGE_BUILDER = "GpuRecovery/Images/Function/Resource"
+_CONSOLE = "GpuRecovery/Console/Function/Resource"
 _DEPLOYMENT = (
     "The function runs during a deployment only. Without its answer the deployment fails, and the next deployment asks "
     "for the image again."
@@ -99,6 +100,12 @@ ACKNOWLEDGED = (
     ),
     Acknowledged(
         _POLICY,
+        "GpuRecovery/*/DefaultPolicy/Resource",
+        "The console snapshots are the only objects with this prefix.",
+        "VerdictsBucket/console/[*]",
+    ),
+    Acknowledged(
+        _POLICY,
         _ROLES,
         "These actions have no resource level. `WITHOUT_RESOURCE_LEVEL` lists them; the tests accept no other action.",
         "[*]",
@@ -124,6 +131,16 @@ ACKNOWLEDGED = (
         "AwsSolutions-APIG4",
         "GpuRecovery/JobApi/Api/ANY--{proxy+}/Resource",
         "The function checks the operator token itself, so the check does not depend on API Gateway.",
+    ),
+    Acknowledged(
+        "AwsSolutions-APIG4",
+        "GpuRecovery/JobApi/Api/GET--api--v2--{proxy+}/Resource",
+        "The function checks tokens and sessions itself, as behind the route of all other requests.",
+    ),
+    Acknowledged(
+        "AwsSolutions-APIG4",
+        "GpuRecovery/JobApi/Api/GET--*Resource",
+        "The web console is static files that are the same for everyone and hold nothing of a deployment.",
     ),
     Acknowledged(
         "AwsSolutions-APIG4",
@@ -184,6 +201,12 @@ ACKNOWLEDGED = (
     Acknowledged("Serverless-LambdaDLQ", _IMAGE_BUILDER, _DEPLOYMENT),
     Acknowledged("Serverless-LambdaTracing", _IMAGE_BUILDER, _DEPLOYMENT),
     Acknowledged("Serverless-EventBusDLQ", "GpuRecovery/Images/Ended/Resource", _DEPLOYMENT),
+    Acknowledged("AwsSolutions-L1", _CONSOLE, _RUNTIME),
+    Acknowledged("Serverless-LambdaLatestVersion", _CONSOLE, _RUNTIME),
+    Acknowledged(
+        "Serverless-LambdaDLQ", _CONSOLE, "Browsers invoke it synchronously, and load a page again themselves."
+    ),
+    Acknowledged("Serverless-LambdaTracing", _CONSOLE, "It calls no service, so a trace would show one segment."),
     Acknowledged("AwsSolutions-L1", _FUNCTIONS, _RUNTIME),
     Acknowledged("Serverless-LambdaLatestVersion", _FUNCTIONS, _RUNTIME),
     Acknowledged(

@@ -41,6 +41,15 @@ SCHEDULER = "Scheduler"
 """Name of the group of the function that counts failures of single jobs instead of raising them."""
 REBOOTS_PER_HOUR_MAX = 5
 """Reboots within an hour above which an alarm is raised."""
+FOR_READERS = ("EventRecorder",)
+"""Functions that only write for readers. They send nothing, so they cannot loop. If they are throttled, Lambda repeats
+their events for an hour and then stores them, where another alarm sees them."""
+REFUSED_TOGETHER = {
+    "Jobs": {"Jobs": "jobs"},
+    "Instances": {"Instances": "instances", "EventHistory": "events"},
+}
+"""Tables that share an alarm on refused calls, with their names in its description, by the name of the alarm. The event
+history has no alarm of its own, because nothing is healed later if it is refused."""
 MESSAGE_AGE_S_MAX = 300
 """Age in seconds of the oldest message for the scheduler above which an alarm is raised."""
 
@@ -160,12 +169,13 @@ class Alarms(Construct):
                 "function-errors",
                 total(errors),
                 recurring=True,
-                sentence=f"Errors again and again in {' or '.join(functions)}",
+                sentence=f"Errors again and again in {', '.join(functions)}",
             )
+        acting = {name: function for name, function in watched.functions.items() if name not in FOR_READERS}
         self._alarm(
             "FunctionsThrottled",
             "function-throttled",
-            total(_of_functions(watched.functions, "Throttles")),
+            total(_of_functions(acting, "Throttles")),
             recurring=True,
             sentence="Lambda refuses to run functions: no concurrency is left in the account or the function's limit",
         )
@@ -174,7 +184,7 @@ class Alarms(Construct):
         self._alarm(
             "FunctionsStopped",
             "function-stopped",
-            total(_of_functions(watched.functions, "RecursiveInvocationsDropped")),
+            total(_of_functions(acting, "RecursiveInvocationsDropped")),
             sentence="Lambda has stopped a function because it counts a chain of messages as an endless loop",
         )
 
@@ -203,18 +213,22 @@ class Alarms(Construct):
     def _services(self, watched: MonitoredResources) -> None:
         # ReadThrottleEvents and WriteThrottleEvents count the table without its indexes. Throttled reads of an index
         # are among ThrottledRequests of Query, because indexes are read by Query.
-        for name, table in watched.tables.items():
+        for name, tables in REFUSED_TOGETHER.items():
             refused = {
-                "reads": of_table(table, "ReadThrottleEvents"),
-                "writes": of_table(table, "WriteThrottleEvents"),
-                "queries": of_table(table, "ThrottledRequests", "Query"),
+                f"{table}{what}": of_table(watched.tables[table], metric, operation)
+                for table in tables
+                for what, metric, operation in (
+                    ("Reads", "ReadThrottleEvents", ""),
+                    ("Writes", "WriteThrottleEvents", ""),
+                    ("Queries", "ThrottledRequests", "Query"),
+                )
             }
             self._alarm(
                 f"{name}Refused",
                 "tables",
                 total(refused, filled=True),
                 recurring=True,
-                sentence=f"DynamoDB refuses reads, writes or queries of the table of {name.lower()}",
+                sentence=f"DynamoDB refuses reads, writes or queries of the table of {' or of '.join(tables.values())}",
             )
         # A decision begins with a GetItem and ends with a PutItem. Other throttled or failed operations make a function
         # fail, which the alarms on function errors show.

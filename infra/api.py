@@ -1,4 +1,4 @@
-"""HTTP API: a route to the job API, and node routes with token or with signature.
+"""HTTP API: two routes to the job API, and node routes with token or with signature.
 
 The function behind a route does the routing and checks tokens. With the setting `api_auth: iam` every route has IAM
 authorization, and nodes have only the route with signatures (docs/decisions/0036-iam-instead-of-tokens.md). The routes
@@ -15,6 +15,7 @@ from aws_cdk import aws_apigatewayv2_integrations as integrations
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from infra.console import Console
 from infra.log_groups import log_group
 from infra.settings import DeploymentSettings
 
@@ -32,11 +33,17 @@ _ACCESS_LOG = {
 
 _USERS = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
 """Requests a second, and burst, of the routes of users."""
+_READS = apigatewayv2.ThrottleSettings(rate_limit=100, burst_limit=200)
+"""Requests a second, and burst, of the routes that read. The web console polls them: 20 tabs ask 6 times a second."""
 _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
 """Requests a second, and burst, of each route of nodes.
 
 10,000 instances report 667 times a second. After an outage all of them report at once.
 """
+_CONSOLE = apigatewayv2.ThrottleSettings(rate_limit=20, burst_limit=60)
+"""Requests a second, and burst, of each route of the console. A page needs four files, and browsers cache three."""
+_READ_PATH = "/api/v2/{proxy+}"
+"""Path of the routes that read. Those who read do not use up the rate of those who act, and vice versa."""
 _NODE_PATHS = {"/api/v1/{proxy+}": False, "/api/v1/signed/{proxy+}": True}
 """Paths to which nodes report, and whether a call to the path must be signed with IAM credentials."""
 
@@ -50,6 +57,7 @@ class JobApi(Construct):
     Args:
         function: the function of the job API.
         nodes: the function of the node API.
+        console: serves the web console; None without it.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class JobApi(Construct):
         *,
         function: lambda_.IFunction,
         nodes: lambda_.IFunction,
+        console: Console | None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.http_api = apigatewayv2.HttpApi(
@@ -69,14 +78,25 @@ class JobApi(Construct):
             create_default_stage=False,
             description="Submit, list, describe and cancel training jobs; hear what nodes report",
         )
+        integration = integrations.HttpLambdaIntegration("Function", function)
+        authorizer = authorizers.HttpIamAuthorizer() if settings.signs_requests else None
         self.http_api.add_routes(
             path="/{proxy+}",
             methods=[apigatewayv2.HttpMethod.ANY],
-            integration=integrations.HttpLambdaIntegration("Function", function),
-            authorizer=authorizers.HttpIamAuthorizer() if settings.signs_requests else None,
+            integration=integration,
+            authorizer=authorizer,
+        )
+        (reads,) = self.http_api.add_routes(
+            path=_READ_PATH,
+            methods=[apigatewayv2.HttpMethod.GET],
+            integration=integration,
+            authorizer=authorizer,
         )
         paths = {path: signed for path, signed in _NODE_PATHS.items() if signed or not settings.signs_requests}
-        routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
+        node_routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
+        console_routes = console.add_routes(self.http_api) if console is not None else {}
+        limits = dict.fromkeys(node_routes, _NODES) | dict.fromkeys(console_routes, _CONSOLE)
+        limits["GET", _READ_PATH] = _READS
         # API Gateway adds a group outside /aws/vendedlogs/ to the account's resource policy of CloudWatch Logs. The
         # policy has at most 5,120 characters; when it is full, the stage cannot be created.
         name = f"/aws/vendedlogs/apis/{self.http_api.api_id}/access"
@@ -99,12 +119,12 @@ class JobApi(Construct):
         # The stage must be created after the routes: API Gateway refuses a rate for a route that does not exist.
         resource.route_settings = {
             f"{method} {path}": {
-                "ThrottlingRateLimit": _NODES.rate_limit,
-                "ThrottlingBurstLimit": _NODES.burst_limit,
+                "ThrottlingRateLimit": limit.rate_limit,
+                "ThrottlingBurstLimit": limit.burst_limit,
             }
-            for method, path in routes
+            for (method, path), limit in limits.items()
         }
-        stage.node.add_dependency(*routes.values())
+        stage.node.add_dependency(reads, *node_routes.values(), *console_routes.values())
 
     def _node_routes(
         self, paths: Mapping[str, bool], integration: integrations.HttpLambdaIntegration

@@ -5,7 +5,7 @@ import json
 from gpu_recovery.core.metrics import NAMESPACE, SERVICE
 
 from infra.health_check_task import HealthCheckTask
-from infra.lambda_functions import executor_name
+from infra.lambda_functions import executor_name, recorder_name
 from infra.node_agent import NodeAgent
 from infra.queues import Queues
 from infra.ray_runner import ray_function_name
@@ -60,6 +60,9 @@ def api_environment(
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
         "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
         "COMMAND_EXECUTOR_FUNCTION": executor_name(settings),
+        "EVENT_HISTORY_TABLE_NAME": state.tables.event_history.table_name,
+        "GPU_HISTORY": settings.gpu_history,
+        "EVENT_RECORDER_FUNCTION": recorder_name(settings),
         "API_AUTH": settings.api_auth,
         "API_ROLES": json.dumps(settings.api_roles),
         "USER_PRIORITY_MAX": settings.user_priority_max,
@@ -67,3 +70,9 @@ def api_environment(
         "TRAINING_ROLE_ARNS": " ".join(settings.training_role_arns),
         "TRAINING_LOG_GROUPS": " ".join(settings.training_log_groups),
     }
+
+
+def console_environment(settings: DeploymentSettings, api_url: str) -> dict[str, str]:
+    """Return the variable of the functions that notify operators. It is known after the API."""
+    own = f"{api_url}/console" if settings.serves_console else ""
+    return {"CONSOLE_URL": settings.console_url or own}

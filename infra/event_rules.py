@@ -1,4 +1,4 @@
-"""EventBridge rules and schedules, each with the function that it invokes.
+"""EventBridge rules and schedules, each with the function that it invokes. One rule is on our own bus.
 
 Rules for ECS events select only by exact cluster ARN, by task definition family and by `lastStatus`. Code decides what
 an event means. Other filters would be wrong:
@@ -29,6 +29,8 @@ from infra.settings import DeploymentSettings
 
 SCHEDULER_MESSAGE_GROUP = "scheduler"
 """The only message group of the scheduler's FIFO queue, so that at most one run of the scheduler is active."""
+OWN_SOURCE = "gpu.recovery"
+"""Source of our own events."""
 _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
     "Machines": {
         "source": ["aws.ec2"],
@@ -60,9 +62,10 @@ _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
 
 
 class EventRules(Construct):
-    """Rules on the default bus, which is the only bus that ECS publishes to, and the two schedules.
+    """Rules on the default bus, which is the only bus that ECS publishes to, a rule on our bus, and the two schedules.
 
     Args:
+        bus: the bus of our own events, which the event recorder writes into the event history.
         cluster: ARNs of the watched cluster.
         functions: the functions that the rules invoke.
         queues: the scheduler's queue, and the dead-letter queue of the rules.
@@ -79,6 +82,7 @@ class EventRules(Construct):
         cluster: ClusterArns,
         functions: LambdaFunctions,
         queues: Queues,
+        bus: events.IEventBus,
     ) -> None:
         super().__init__(scope, construct_id)
         self._undelivered = queues.undelivered
@@ -116,6 +120,8 @@ class EventRules(Construct):
         # drop the message as a duplicate.
         tick = targets.SqsQueue(queues.scheduler, message_group_id=SCHEDULER_MESSAGE_GROUP, **self._delivery())
         self._rule("Schedule", tick, every_minutes=settings.schedule_every_minutes)
+        recorder = self._function(functions, Trigger.RECORDED_EVENTS)
+        self._rule("RecordedEvents", recorder, pattern={"source": [OWN_SOURCE]}, bus=bus)
 
     def _rule(
         self,
@@ -124,13 +130,14 @@ class EventRules(Construct):
         *,
         pattern: dict[str, Any] | None = None,
         every_minutes: int | None = None,
+        bus: events.IEventBus | None = None,
     ) -> None:
         event_pattern = (
             events.EventPattern(account=[Aws.ACCOUNT_ID], region=[Aws.REGION], **pattern) if pattern else None
         )
         schedule = events.Schedule.rate(Duration.minutes(every_minutes)) if every_minutes else None
         self.by_name[construct_id] = events.Rule(
-            self, construct_id, event_pattern=event_pattern, schedule=schedule, targets=[target]
+            self, construct_id, event_bus=bus, event_pattern=event_pattern, schedule=schedule, targets=[target]
         )
 
     def _function(self, functions: LambdaFunctions, trigger: Trigger) -> targets.LambdaFunction:

@@ -31,6 +31,7 @@ class Trigger(StrEnum):
     SCHEDULE = "Schedule"
     SCHEDULER_QUEUE = "SchedulerQueue"
     LEFT_COMMANDS = "LeftCommands"
+    RECORDED_EVENTS = "RecordedEvents"
     HTTP = "Http"
     NODE_HTTP = "NodeHttp"
 
@@ -125,7 +126,18 @@ _REPAIR = frozenset(
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _RESYNC = frozenset({P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_NODE_TOKEN_KEY, P.READ_SIGNING_KEY, P.READ_RAY_LOGS, P.REDRIVE})
+_SERVE = frozenset(
+    {
+        P.READ_OPERATOR_TOKEN,
+        P.READ_NODE_TOKEN_KEY,
+        P.READ_SIGNING_KEY,
+        P.READ_RAY_LOGS,
+        P.REDRIVE,
+        P.READ_EVENT_HISTORY,
+        P.READ_CONSOLE,
+        P.READ_VERDICTS,
+    }
+)
 _AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})
 
 _API_ENVIRONMENT = frozenset(
@@ -143,10 +155,19 @@ _API_ENVIRONMENT = frozenset(
         "API_AUTH",
         "API_ROLES",
         "COMMAND_EXECUTOR_FUNCTION",
+        "EVENT_HISTORY_TABLE_NAME",
+        "EVENT_RECORDER_FUNCTION",
     }
 )
 _NODE_ENVIRONMENT = frozenset(
-    {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", "COMMAND_EXECUTOR_FUNCTION"}
+    {
+        "NODE_ROLE_ARNS",
+        "NODE_AGENT_ROLE_ARN",
+        "NODE_TOKEN_KEY_SECRET",
+        "COMMAND_EXECUTOR_FUNCTION",
+        "EVENT_HISTORY_TABLE_NAME",
+        "GPU_HISTORY",
+    }
 )
 
 FUNCTIONS = (
@@ -157,11 +178,32 @@ FUNCTIONS = (
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.
-    FunctionRow("reconciler", Trigger.SCHEDULE, 110, ONE_PROCESSOR_MIB, _FOLLOW | _REPAIR | _LAUNCH | _RESYNC),
-    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, ONE_PROCESSOR_MIB, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
+    FunctionRow(
+        "reconciler",
+        Trigger.SCHEDULE,
+        110,
+        ONE_PROCESSOR_MIB,
+        _FOLLOW | _REPAIR | _LAUNCH | _RESYNC | {P.WRITE_CONSOLE},
+    ),
+    FunctionRow(
+        "scheduler",
+        Trigger.SCHEDULER_QUEUE,
+        110,
+        ONE_PROCESSOR_MIB,
+        _FOLLOW | _LAUNCH | {P.PLACE_JOBS, P.WRITE_CONSOLE},
+    ),
     # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
     # reconciler. It executes every expired command of the record that it is woken for.
     FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
+    # The event recorder writes what readers see and decides nothing, so it reaches no table of the recovery loop.
+    FunctionRow(
+        "event_recorder",
+        Trigger.RECORDED_EVENTS,
+        60,
+        256,
+        frozenset({P.WRITE_EVENT_HISTORY}),
+        frozenset({"EVENT_HISTORY_TABLE_NAME"}),
+    ),
     # The job API reads logs and task definitions for its own answers.
     FunctionRow(
         "job_api",
@@ -180,7 +222,7 @@ FUNCTIONS = (
         Trigger.NODE_HTTP,
         29,
         256,
-        (_LEAVE | _NOTIFY | _AUTHENTICATE_NODES) - {P.RECORD_ATTEMPTS},
+        (_LEAVE | _NOTIFY | _AUTHENTICATE_NODES | {P.WRITE_GAUGES}) - {P.RECORD_ATTEMPTS},
         _NODE_ENVIRONMENT,
         often=True,
     ),

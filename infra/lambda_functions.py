@@ -11,7 +11,7 @@ from constructs import Construct
 from infra.function_properties import allow_loops, function_name, function_properties, log_as_json, resource_of
 from infra.functions import FUNCTIONS, PACKAGE, SCHEDULER_BATCH, FunctionRow, Trigger
 from infra.partition import Feature, where_available
-from infra.permissions import Reach
+from infra.permissions import Permission, Reach
 from infra.powertools import powertools_layer
 from infra.queues import Queues
 from infra.settings import DeploymentSettings
@@ -25,7 +25,16 @@ def event_function_arns(settings: DeploymentSettings) -> list[str]:
 
 def executor_name(settings: DeploymentSettings) -> str:
     """Return the name of the function that executes the commands which the two API functions leave in records."""
-    (row,) = (row for row in FUNCTIONS if row.trigger is Trigger.LEFT_COMMANDS)
+    return _name_of(settings, Trigger.LEFT_COMMANDS)
+
+
+def recorder_name(settings: DeploymentSettings) -> str:
+    """Return the name of the function that writes the event history."""
+    return _name_of(settings, Trigger.RECORDED_EVENTS)
+
+
+def _name_of(settings: DeploymentSettings, trigger: Trigger) -> str:
+    (row,) = (row for row in FUNCTIONS if row.trigger is trigger)
     return function_name(settings, row.name)
 
 
@@ -90,6 +99,13 @@ class LambdaFunctions(Construct):
         for row in FUNCTIONS:
             groups.setdefault(row.alarm_group, {})[row.construct_id] = self.by_name[row.name]
         return groups
+
+    def add_to_notifiers(self, variables: Mapping[str, str]) -> None:
+        """Add variables to the functions that notify operators."""
+        for row in FUNCTIONS:
+            if Permission.NOTIFY_OPERATORS in row.permissions:
+                for name, value in variables.items():
+                    self.by_name[row.name].add_environment(name, value)
 
     def of(self, trigger: Trigger) -> lambda_.Function:
         """Return the function that this trigger invokes. Each trigger has exactly one function."""

@@ -32,8 +32,8 @@ class MonitoredResources:
         reconciler: the function that must run every few minutes.
         dead_letter_queues: queues that are empty unless a message could not be handled.
         work_queues: queues whose messages wake a function. The age of the oldest shows how late the function is.
-        rules: the rules on the default bus.
-        tables: the two tables.
+        rules: the rules.
+        tables: the tables.
         topics: the topics for operators.
         api: the HTTP API.
     """
@@ -76,11 +76,14 @@ def our_metric(
 
 
 def of_rule(rule: events.Rule, name: str, label: str | None = None) -> cloudwatch.Metric:
-    """Return a count of a rule on the default bus. The name of the rule is the only dimension of its metrics."""
+    """Return a count of a rule. The dimensions are its name and, on another bus than the default, the bus."""
+    resource = rule.node.default_child
+    assert isinstance(resource, events.CfnRule)
+    bus = resource.event_bus_name
     return cloudwatch.Metric(
         namespace="AWS/Events",
         metric_name=name,
-        dimensions_map={"RuleName": rule.rule_name},
+        dimensions_map={"RuleName": rule.rule_name, **({"EventBusName": bus} if bus else {})},
         statistic="Sum",
         period=FIVE_MINUTES,
         label=label,

@@ -34,6 +34,8 @@ class Permission(StrEnum):
     WAKE_SCHEDULER = "WakeScheduler"
     WAKE_COMMAND_EXECUTOR = "WakeCommandExecutor"
     READ_VERDICTS = "ReadVerdicts"
+    READ_CONSOLE = "ReadConsole"
+    WRITE_CONSOLE = "WriteConsole"
     RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
     READ_NODE_TOKEN_KEY = "ReadNodeTokenKey"
@@ -41,6 +43,9 @@ class Permission(StrEnum):
     READ_RAY_LOGS = "ReadRayLogs"
     REDRIVE = "Redrive"
     READ_TRAINING_LOGS = "ReadTrainingLogs"
+    WRITE_EVENT_HISTORY = "WriteEventHistory"
+    READ_EVENT_HISTORY = "ReadEventHistory"
+    WRITE_GAUGES = "WriteGauges"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,8 @@ class Reach:
 
     job_table: str
     instance_table: str
+    event_history_table: str
+    keeps_gpu_history: bool
     cluster: str
     tasks: str
     container_instances: str
@@ -79,6 +86,8 @@ class Reach:
     verdicts: str
     records: str
     """Job records in the verdict bucket. Empty if job records are not written."""
+    console_snapshots: str
+    """Console snapshots in the verdict bucket."""
     operator_token: str
     node_token_key: str
     signing_key: str
@@ -114,6 +123,7 @@ class Statement:
 
 # These actions allow a transaction of puts and updates. A ConditionCheck in a transaction needs an action of its own.
 _READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # without Scan: no table is scanned
+_READ_HISTORY = ["dynamodb:BatchGetItem", "dynamodb:Query"]
 _WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
 
@@ -176,9 +186,15 @@ def _redrive(reach: Reach) -> list[Statement]:
     ]
 
 
-def _read_verdicts(reach: Reach) -> list[Statement]:
-    # Without ListBucket, S3 answers 403 instead of 404 for a verdict that does not exist.
-    return [_allow("s3:GetObject", reach.verdicts), _allow("s3:ListBucket", reach.verdict_bucket)]
+def _read_objects(reach: Reach, objects: str) -> list[Statement]:
+    # Without ListBucket, S3 answers 403 instead of 404 for an object that does not exist.
+    return [_allow("s3:GetObject", objects), _allow("s3:ListBucket", reach.verdict_bucket)]
+
+
+def _write_gauges(reach: Reach) -> list[Statement]:
+    """Return the statement for the GPU history: items may be put into the streams of gauges, and nothing be read."""
+    gauges_only = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": "gauge#*"}}
+    return [_allow("dynamodb:PutItem", reach.event_history_table, gauges_only)] if reach.keeps_gpu_history else []
 
 
 def _notify(reach: Reach) -> list[Statement]:
@@ -220,7 +236,9 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
     ],
     Permission.WAKE_COMMAND_EXECUTOR: lambda reach: [_allow("lambda:InvokeFunction", reach.command_executor)],
     Permission.RECORD_ATTEMPTS: lambda reach: [_allow("s3:PutObject", reach.records)] if reach.records else [],
-    Permission.READ_VERDICTS: _read_verdicts,
+    Permission.READ_VERDICTS: lambda reach: _read_objects(reach, reach.verdicts),
+    Permission.READ_CONSOLE: lambda reach: _read_objects(reach, reach.console_snapshots),
+    Permission.WRITE_CONSOLE: lambda reach: [_allow("s3:PutObject", reach.console_snapshots)],
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.READ_NODE_TOKEN_KEY: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.node_token_key)],
     Permission.READ_SIGNING_KEY: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.signing_key)],
@@ -229,4 +247,9 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
         [_allow("lambda:InvokeFunction", reach.ray_function)] if reach.ray_function else []
     ),
     Permission.READ_TRAINING_LOGS: _read_logs,
+    Permission.WRITE_EVENT_HISTORY: lambda reach: [
+        _allow([*_READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], reach.event_history_table)
+    ],
+    Permission.READ_EVENT_HISTORY: lambda reach: [_allow(_READ_HISTORY, reach.event_history_table)],
+    Permission.WRITE_GAUGES: _write_gauges,
 }

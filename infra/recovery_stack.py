@@ -9,8 +9,9 @@ from constructs import Construct
 from infra.alarms import Alarms
 from infra.api import JobApi
 from infra.cluster import ClusterArns
+from infra.console import Console
 from infra.dashboard import Dashboard
-from infra.environment import api_environment, function_environment
+from infra.environment import api_environment, console_environment, function_environment
 from infra.event_rules import EventRules
 from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
@@ -57,18 +58,28 @@ class RecoveryStack(Stack):
             extra_environment=api_environment(settings, state, queues, agent),
             queues=queues,
         )
-        rules = EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
-        api = JobApi(
-            self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
+        rules = EventRules(
+            self, "Rules", settings, cluster=cluster, functions=functions, queues=queues, bus=state.bus.bus
         )
+        console = Console(self, "Console", settings, reach=reach) if settings.serves_console else None
+        api = JobApi(
+            self,
+            "JobApi",
+            settings,
+            function=functions.of(Trigger.HTTP),
+            nodes=functions.of(Trigger.NODE_HTTP),
+            console=console,
+        )
+        link = console_environment(settings, api.url)
+        functions.add_to_notifiers(link)
         if agent is not None:
             agent.run(api.http_api.api_id, api.url, rules.by_name[Trigger.TRAINING_TASKS.value])
         ray = (
-            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues, images=images)
+            RayRunner(self, "Ray", settings, reach=reach, environment=environment | link, queues=queues, images=images)
             if settings.has_ray
             else None
         )
-        watched = _watched(state, functions, queues, rules, api, ray)
+        watched = _watched(state, functions, queues, rules, api, console, ray)
         alarms = Alarms(self, "Alarms", topic=state.topic.topic, watched=watched)
         Dashboard(self, "Dashboard", watched=watched, alarms=alarms)
         Outputs(
@@ -78,6 +89,7 @@ class RecoveryStack(Stack):
                 **_addresses(settings, state),
                 "ApiUrl": api.url,
                 "ApiId": api.http_api.api_id,
+                **({"ConsoleUrl": f"{api.url}/console"} if console is not None else {}),
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
                 "HealthCheckLogGroupName": check.logs.log_group_name,
                 **({"AgentImageUri": agent_image.uri} if agent_image is not None else {}),
@@ -99,6 +111,8 @@ def _reach(
     return Reach(
         job_table=state.tables.jobs.table_arn,
         instance_table=state.tables.instances.table_arn,
+        event_history_table=state.tables.event_history.table_arn,
+        keeps_gpu_history=settings.gpu_history == "on",
         cluster=cluster.arn,
         tasks=cluster.task_arns,
         container_instances=cluster.container_instance_arns,
@@ -125,6 +139,7 @@ def _reach(
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
         records=state.verdicts.records_arn if settings.record_attempts else "",
+        console_snapshots=state.verdicts.snapshots_arn,
         operator_token=state.token.secret_arn,
         node_token_key=state.node_token_key.secret_arn,
         signing_key=state.signing_key.secret_arn,
@@ -138,10 +153,13 @@ def _watched(
     queues: Queues,
     rules: EventRules,
     api: JobApi,
+    console: Console | None,
     ray: RayRunner | None,
 ) -> MonitoredResources:
     by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
     groups = functions.by_alarm_group
+    if console is not None:
+        groups["ApiFunction"]["Console"] = console.function
     if ray is not None:
         groups["RayRunner"] = {"RayRunner": ray.function}
     return MonitoredResources(
@@ -152,7 +170,11 @@ def _watched(
         dead_letter_queues=queues.dead_letter_queues,
         work_queues={"Scheduler": queues.scheduler, **({"Ray": queues.ray} if queues.ray is not None else {})},
         rules={**rules.by_name, **({"RaySchedule": ray.rule} if ray is not None else {})},
-        tables={"Jobs": state.tables.jobs, "Instances": state.tables.instances},
+        tables={
+            "Jobs": state.tables.jobs,
+            "Instances": state.tables.instances,
+            "EventHistory": state.tables.event_history,
+        },
         topics={"Operators": state.topic.topic, **({"Chat": state.topic.chat} if state.topic.chat else {})},
         api=api.http_api,
     )
@@ -173,6 +195,7 @@ def _addresses(settings: DeploymentSettings, state: StateStack) -> dict[str, str
         "ClusterName": settings.cluster_name,
         "JobTableName": state.tables.jobs.table_name,
         "InstanceTableName": state.tables.instances.table_name,
+        "EventHistoryTableName": state.tables.event_history.table_name,
         "TopicArn": state.topic.topic.topic_arn,
         "EventBusName": state.bus.bus.event_bus_name,
         "VerdictBucketName": state.verdicts.bucket.bucket_name,

@@ -188,11 +188,22 @@ class DeploymentSettings:
         (), items(text(r"sg-[0-9a-f]{8,17}", "the id of a security group"))
     )
 
+    # Whether the deployment serves the web console at <ApiUrl>/console. With `api_auth: iam` there is none: a browser
+    # cannot sign requests.
+    console: str = _setting("on", one_of("on", "off"))
+    # Address of the console in e-mails and chat messages. Empty: <ApiUrl>/console if the deployment serves the console.
+    console_url: str = _setting("", text(r"(https?://[^\s#<>]{1,500})?", "an http or https URL without #"))
+
+    # Whether the gauges of all GPUs are kept for 7 days, for the charts of the web console: one write every 5 minutes
+    # for each instance.
+    gpu_history: str = _setting("on", one_of("on", "off"))
+
     # Names that other systems use.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
     function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))
     job_table_name: str = _setting("ecs-job-sub", _TABLE)
     instance_table_name: str = _setting("ecs_container_instance", _TABLE)
+    event_history_table_name: str = _setting("gpu-recovery-event-history", _TABLE)
     topic_name: str = _setting("gpu-training-notifications", text(r"[A-Za-z0-9_-]{1,256}", "a topic name"))
     bus_name: str = _setting("gpu-recovery", text(r"(?!default$)(?!aws)[A-Za-z0-9_.-]{1,256}", "a custom bus name"))
     # A second topic for Amazon Q in chat applications, which drops messages in other formats than its own.
@@ -230,9 +241,7 @@ class DeploymentSettings:
             except ValueError as error:
                 errors.append(f"{NAMESPACE}{each.name}: {error}")
         if not errors:
-            errors += self._shared_families()
-        if not errors and self.job_table_name == self.instance_table_name:
-            errors.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+            errors += self._shared_families() or self._shared_tables()
         errors += [] if errors else _callers(self.api_auth, self.api_roles)
         if not errors:
             errors += _privileged_image(self.health_check_image, is_prod=self.is_prod)
@@ -269,6 +278,15 @@ class DeploymentSettings:
         if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
             raise DeploymentSettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
         return cls(**ours)
+
+    def _shared_tables(self) -> list[str]:
+        """Return an error message for a table name that two tables would share."""
+        if self.job_table_name == self.instance_table_name:
+            return [f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table"]
+        history = self.event_history_table_name
+        if history in (self.job_table_name, self.instance_table_name):
+            return [f"{NAMESPACE}event_history_table_name: {history!r} is also another table"]
+        return []
 
     def _shared_families(self) -> list[str]:
         """Return an error message for each family that two kinds of tasks would share."""
@@ -322,6 +340,11 @@ class DeploymentSettings:
     def signs_requests(self) -> bool:
         """Whether callers of the API sign their requests instead of sending a token."""
         return self.api_auth == "iam"
+
+    @property
+    def serves_console(self) -> bool:
+        """Whether the deployment serves the web console. Browsers send sessions, so it needs tokens."""
+        return self.console == "on" and not self.signs_requests
 
     @property
     def is_prod(self) -> bool:

@@ -1,8 +1,9 @@
-"""DynamoDB tables of jobs and of instances, with their indexes.
+"""DynamoDB tables of jobs, of instances and of the event history, with their indexes.
 
-Both tables have the index `due` (records with a deadline or a poll). The table of jobs also has the indexes `by_status`
-and `line`, the queue. The table of instances also has the index `listing`, the fleet without histories. All reads are
-by key or index, so no table is scanned.
+The first two have the index `due` (records with a deadline or a poll). The table of jobs also has the indexes
+`by_status` and `line`, the queue. The table of instances also has the index `listing`, the fleet without histories. All
+reads are by key or index, so no table is scanned. The event history is for readers alone, and has no index: its key is
+a stream (`stream`, such as the events of a day) and a position in it (`at`).
 
 `listing` replaces the index `by_status` of instances, which has one hot partition key. CloudFormation adds or removes
 one index of a table in an update, so a deployment that upgrades from release 0.1 keeps `by_status` until the next one.
@@ -16,7 +17,8 @@ from infra.settings import DeploymentSettings
 
 _NUMBER, _STRING = dynamodb.AttributeType.NUMBER, dynamodb.AttributeType.STRING
 _TTL = "expires_s"
-"""The attribute by which DynamoDB deletes items: submissions' idempotency keys, observations and unused GPU locks."""
+"""The attribute by which DynamoDB deletes items: submissions' idempotency keys, observations, unused GPU locks and old
+events."""
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
 """Attributes of a job that lists of jobs show."""
 _LISTING = ["listed", "claims", "reserved_for", "past", "check", "schema", "complete_at"]
@@ -24,7 +26,7 @@ _LISTING = ["listed", "claims", "reserved_for", "past", "check", "schema", "comp
 
 
 class Tables(Construct):
-    """The tables `jobs` (key `job_id_rank`) and `instances` (key `container_inst_id`).
+    """The tables `jobs` (key `job_id_rank`), `instances` (key `container_inst_id`) and `event_history` (key `stream`).
 
     Existing deployments have these keys, so the keys do not change.
     """
@@ -64,13 +66,30 @@ class Tables(Construct):
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=_LISTING,
         )
+        self.event_history = self._plain_table(
+            "EventHistory", settings.event_history_table_name, "stream", sort="at", ttl=_TTL
+        )
 
     def _table(self, construct_id: str, name: str, key: str, ttl: str | None = None) -> dynamodb.Table:
-        table = dynamodb.Table(
+        table = self._plain_table(construct_id, name, key, ttl=ttl)
+        # Sparse index: only a record that waits for a deadline or a poll has `due_at`. The reconciler reads only these.
+        table.add_global_secondary_index(
+            index_name="due",
+            partition_key=_key("shard", _NUMBER),
+            sort_key=_key("due_at", _STRING),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
+        return table
+
+    def _plain_table(
+        self, construct_id: str, name: str, key: str, *, sort: str = "", ttl: str | None = None
+    ) -> dynamodb.Table:
+        return dynamodb.Table(
             self,
             construct_id,
             table_name=name,
             partition_key=_key(key, _STRING),
+            sort_key=_key(sort, _STRING) if sort else None,
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             encryption=dynamodb.TableEncryption.AWS_MANAGED,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
@@ -80,14 +99,6 @@ class Tables(Construct):
             removal_policy=removal_policy(self._settings),
             time_to_live_attribute=ttl,
         )
-        # Sparse index: only a record that waits for a deadline or a poll has `due_at`. The reconciler reads only these.
-        table.add_global_secondary_index(
-            index_name="due",
-            partition_key=_key("shard", _NUMBER),
-            sort_key=_key("due_at", _STRING),
-            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
-        )
-        return table
 
 
 def _key(name: str, kind: dynamodb.AttributeType) -> dynamodb.Attribute:

@@ -1,7 +1,7 @@
-"""S3 bucket for the verdicts of health checks and for job records.
+"""S3 bucket for the verdicts of health checks, for job records and for console snapshots.
 
 The functions read a verdict within minutes of its check; operators may read it for a month. Job records are only for
-users and operators, who compare runs, and are stored for a year.
+users and operators, who compare runs, and are stored for a year. Console snapshots are replaced every minute.
 """
 
 from aws_cdk import Duration
@@ -15,8 +15,10 @@ PREFIX = "verdicts/"
 """Prefix of the keys of verdicts."""
 RECORDS = "jobs/"
 """Prefix of the keys of job records."""
-VERDICT_DAYS, RECORD_DAYS = 30, 365
-"""Days after which verdicts and job records expire."""
+SNAPSHOTS = "console/"
+"""Prefix of the keys of console snapshots."""
+VERDICT_DAYS, RECORD_DAYS, SNAPSHOT_DAYS = 30, 365, 7
+"""Days after which verdicts, job records and console snapshots expire."""
 
 
 class VerdictBucket(Construct):
@@ -38,7 +40,7 @@ class VerdictBucket(Construct):
                     expiration=Duration.days(days),
                     abort_incomplete_multipart_upload_after=Duration.days(1),
                 )
-                for prefix, days in ((PREFIX, VERDICT_DAYS), (RECORDS, RECORD_DAYS))
+                for prefix, days in ((PREFIX, VERDICT_DAYS), (RECORDS, RECORD_DAYS), (SNAPSHOTS, SNAPSHOT_DAYS))
             ],
         )
 
@@ -51,3 +53,8 @@ class VerdictBucket(Construct):
     def records_arn(self) -> str:
         """ARN pattern of all job records."""
         return self.bucket.arn_for_objects(f"{RECORDS}*")
+
+    @property
+    def snapshots_arn(self) -> str:
+        """ARN pattern of all console snapshots."""
+        return self.bucket.arn_for_objects(f"{SNAPSHOTS}*")

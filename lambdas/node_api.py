@@ -8,7 +8,7 @@ from typing import Any
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.token_store import NodeTokensWithInstance
-from gpu_recovery.aws.wiring import api_recovery, logger, metrics, node_token_key, settings, tokens
+from gpu_recovery.aws.wiring import api_recovery, gauge_recorder, logger, metrics, node_token_key, settings, tokens
 from gpu_recovery.core.commands import RecordAttempt
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.router import NodeApi
@@ -22,7 +22,7 @@ time_budget = TimeBudget(seconds=3.0)
 def api() -> NodeApi:
     """Return the API, which lives as long as the function's process, with its caches of tokens and ranks."""
     recovery = api_recovery(RecordAttempt, has_time=time_budget.has_time_left)
-    receiver = HeartbeatReceiver(recovery, logger.warning)
+    receiver = HeartbeatReceiver(recovery, logger.warning, gauge_recorder())
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
     authenticator = TokenAuthenticator(token_store, recovery.clock, TokenKind.NODE, node_token_key)
     return NodeApi(receiver, authenticator, settings().node_roles, _log_busy, settings().agent_role)

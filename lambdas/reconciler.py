@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_recovery.aws.wiring import logger, metrics, recovery
+from gpu_recovery.aws.wiring import logger, metrics, recovery, snapshot_writer
 from gpu_recovery.reconciler.reconcile import reconcile
 
 
@@ -14,4 +14,8 @@ def handler(event: dict[str, Any], context: Any) -> None:
     Raises:
         ExceptionGroup: parts of the cycle failed. All other parts were done before.
     """
-    reconcile(recovery(), seconds_left=lambda: context.get_remaining_time_in_millis() / 1000)
+    reconcile(
+        recovery(),
+        seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
+        snapshots=snapshot_writer(),
+    )

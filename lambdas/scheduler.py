@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.aws.sqs_messages import bodies, hops_of
-from gpu_recovery.aws.wiring import logger, metrics, timed_recovery
+from gpu_recovery.aws.wiring import logger, metrics, snapshot_writer, timed_recovery
 from gpu_recovery.core.identifiers import TICK
-from gpu_recovery.scheduler.schedule import schedule
+from gpu_recovery.scheduler.console_snapshot import write_snapshot
+from gpu_recovery.scheduler.schedule import run_pass
 
 WHOLE_PASS = "/"
 """The key of a message that names no record."""
@@ -24,8 +25,9 @@ def handler(event: dict[str, Any], context: Any) -> None:
     """Run one pass of the scheduler for all messages. A message only names the record that changed."""
     messages = tuple(bodies(event))
     loop = replace(timed_recovery(context), hops=hops_of(messages))
-    placed = schedule(loop, tuple(map(_key, messages)))
-    logger.info("placed", extra={"jobs": placed})
+    result = run_pass(loop, tuple(map(_key, messages)))
+    logger.info("placed", extra={"jobs": result.placed})
+    write_snapshot(loop, result, snapshot_writer())
 
 
 def _key(body: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from sandbox.ministack.command import ACCOUNT, REGION
 ROOT = Path(__file__).parent.parent
 ASSEMBLIES = ROOT / ".sandbox/cdk.out"
 CDK = ROOT / "node_modules/.bin/cdk"
-SOURCES = ("app.py", "cdk.json", "infra", "lambdas")
+SOURCES = ("app.py", "cdk.json", "infra", "lambdas", "console/served")
 LIBRARIES = ("aws-cdk-lib", "constructs")
 ASSEMBLIES_MAX = 4
 BOOTSTRAP_VERSION = "30"

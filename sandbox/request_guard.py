@@ -45,14 +45,18 @@ class RequestGuard:
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
 
     def cross_site_refusal(self, headers: Mapping[str, str]) -> str:
-        """Return why a request may come from a web page; "" if it does not.
+        """Return why a request may come from a foreign web page; "" if it does not.
+
+        The web console is a page of this server itself, so its own origin is accepted.
 
         Args:
             headers: The headers, with names in small letters.
         """
-        if headers.get("host", "").lower() not in self._hosts:
+        host = headers.get("host", "").lower()
+        if host not in self._hosts:
             return "the Host header must name the loopback interface and the port of this server"
-        return "requests of web pages are refused" if "origin" in headers else ""
+        origin = headers.get("origin", f"http://{host}").lower()
+        return "" if origin == f"http://{host}" else "requests of foreign web pages are refused"
 
     def refusal(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> str:
         """Return why a request is refused; "" if it comes from a holder of a key of this sandbox.

@@ -274,6 +274,7 @@ def _describe(
             "ec2_endpoint_url": cluster_url,
             **keys,
             "api_url": f"{endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default",
+            "console_url": f"{endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default/console",
             "operator_token": secrets.token_urlsafe(32),
             "cluster": CLUSTER_NAME,
             "tables": {"jobs": outputs["JobTableName"], "instances": outputs["InstanceTableName"]},

@@ -47,6 +47,9 @@ class SimulatedActions(ClusterActions):
         self.published: list[PublishEvent] = []
         self.remembers = True
         """Whether `published` is recorded: there are several events for each instance and incident."""
+        self.causes: list[str] = []
+        """The decision that ordered each event of `published`, as `<record>/<version>`."""
+        self.on_event: Callable[[PublishEvent, str], None] = lambda event, cause: None
         self.on_message: Callable[[NotifyOperator], None] = lambda message: None
 
     def load_verdict(self, check_id: str, key: str) -> Verdict | None:
@@ -84,11 +87,13 @@ class SimulatedActions(ClusterActions):
         self.invocations.effect("Publish", {"incident": message.incident_id}, send)
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
-        """Record an event for other systems."""
+        """Record an event for other systems, and pass it to `on_event`."""
 
         def send() -> None:
             if self.remembers:
                 self.published.append(event)
+                self.causes.append(causation_id)
+            self.on_event(event, causation_id)
 
         self.invocations.call()
         self.invocations.effect("PutEvents", {"type": event.detail_type}, send)

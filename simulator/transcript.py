@@ -14,6 +14,7 @@ from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
@@ -82,6 +83,9 @@ class Transcript:
     def placement_failed(self, failure: Exception) -> None:
         """Write a line for a job whose event or command failed in a pass of the scheduler."""
         self._line(f"    the scheduler could not finish a job: {type(failure).__name__}")
+
+    def snapshot_failed(self, name: SnapshotName, failure: Exception) -> None:
+        """Write nothing: no decision depends on a console snapshot."""
 
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Write a line for an event about a record that does not exist."""

@@ -28,6 +28,7 @@ from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.job_api.submission import submit
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.ports.store import Store
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.reconciler.resync import RESYNCS
@@ -122,6 +123,8 @@ class World(WorldView):
         self.delivery, self.invocations.nemesis = delivery, TestNemesis(self.guard, nemesis or NoFaults())
         self.functions.begin_to_tick()
         self.agents = Agents(self) if agents else None
+        self.snapshots: SnapshotWriter | None = None
+        """Writes console snapshots in each reconcile cycle; None: none are written."""
 
     def _launch(self, instances: int, gpus: int) -> None:
         """Launch the instances and register them with the product, before faults begin."""
@@ -191,7 +194,7 @@ class World(WorldView):
     def run_reconciler(self) -> None:
         """Run the reconciler function, as the clock does each minute."""
         resyncs = RESYNCS if self.idle_skip is None else self.idle_skip.resyncs()
-        reconcile(self.recovery, resyncs, self._seconds_left)
+        reconcile(self.recovery, resyncs, self._seconds_left, self.snapshots)
 
     # -- operators and faults ------------------------------------------------------------------------------------------
 

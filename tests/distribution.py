@@ -12,6 +12,7 @@ from typing import Any
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 GROUPS: dict[str, str] = {
+    "tests/console/browser": "console",
     "tests/infra": "infra",
     "tests/sandbox/one_instance": "one instance",
     "tests/sandbox/three_instances": "three instances",
@@ -27,6 +28,7 @@ INDEPENDENT: tuple[str, ...] = (
 )
 """Beginnings of paths where each test is a unit: the tests are long and share nothing that is expensive."""
 FIRST: tuple[str, ...] = (
+    "tests/console/browser",
     "tests/sandbox",
     "tests/infra",
     "tests/client/cli/test_doctor.py",

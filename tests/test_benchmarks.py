@@ -12,6 +12,7 @@ import pytest
 from benchmarks import __main__ as main
 from benchmarks import (
     agent,
+    console,
     decisions,
     diagnosis,
     fleet,
@@ -35,6 +36,7 @@ def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "agent": lambda: agent.agent_figures(0.2),
+    "console": lambda: console.console_figures(8, 16, visits=1, follow_s=0),
     "decisions": lambda: decisions.decision_figures(3),
     "diagnosis": lambda: {"seconds": diagnosis.window_figures(16)["seconds"]},
     "log_kinds": lambda: {name: len(scores) for name, scores in log_kinds.log_kind_figures().items()},

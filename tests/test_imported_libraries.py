@@ -69,6 +69,7 @@ IMPORTS = {
 """Beyond the standard library, what each place where code runs may import."""
 CORE_LIBRARY = {
     "__future__",
+    "base64",
     "collections",
     "dataclasses",
     "datetime",
@@ -81,6 +82,7 @@ CORE_LIBRARY = {
     "math",
     "re",
     "shlex",
+    "struct",
     "types",
     "typing",
 }

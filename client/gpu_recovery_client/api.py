@@ -194,6 +194,14 @@ class RecoveryClient(HttpClient):
         path = f"/users/{segment('user', user)}/tokens/{segment('token id', token_id)}"
         return self._having("user", "DELETE", path)
 
+    def open_session(self, role: str | None = None) -> View:
+        """Exchange the token for a session of the web console, of at most 12 hours.
+
+        Args:
+            role: role of the session, at most that of the token; None: that of the token.
+        """
+        return self._record("session", "POST", "/sessions", body={} if role is None else {"role": role})
+
     # -- the fleet -----------------------------------------------------------------------------------------------------
 
     def fleet(self) -> View:

@@ -45,15 +45,16 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
     return change_fleet(recovery, with_breaker_closed)
 
 
-def save_gpu_instance_count(recovery: Recovery, gpu_instances: int) -> None:
-    """Save the number of GPU instances if it has changed, and log the fleet limits.
+def save_gpu_instance_count(recovery: Recovery, gpu_instances: int) -> Fleet:
+    """Save the number of GPU instances if it has changed, log the fleet limits and return them.
 
     The repair budget and the limit of the circuit breaker are shares of this number.
     """
     fleet = recovery.store.load_fleet()
     recovery.decision_log.fleet_checked(fleet, recovery.clock())
-    if fleet.gpu_instances != gpu_instances or not fleet.is_counted:
-        change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances, counted=True))
+    if fleet.gpu_instances == gpu_instances and fleet.is_counted:
+        return fleet
+    return change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances, counted=True))
 
 
 def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVE_ATTEMPTS_MAX) -> Fleet:

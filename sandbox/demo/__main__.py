@@ -3,6 +3,7 @@
 The demo starts a sandbox, deploys the production stacks into it, and submits a training job of two instances through
 the API. Then it breaks a GPU of the job, and prints each decision with its time and reason until the job ends. The exit
 code is 0 only if the job succeeded on its second attempt from a checkpoint. In every case the demo ends the sandbox.
+With KEEP=1 it first leaves the sandbox open until Ctrl-C, so that the web console can be explored.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,8 @@ def main() -> int:
         directory = Path(folder)
         try:
             show(directory, TRAINERS[trainer])
+            if os.environ.get("KEEP") == "1":
+                keep_open(directory)
         except (DemoFailed, SandboxError, ClientError) as failure:
             print(f"\nThe demo failed: {failure}", file=sys.stderr)
             return 1
@@ -66,6 +71,7 @@ def show(directory: Path, trainer: str) -> None:
     story = Narration()
     story.chapter("A deployment on this machine: MiniStack for AWS, real processes for GPU tasks")
     state = sandbox.up(directory, instances=INSTANCES, gpus=GPUS, progress=lambda line: story.line("sandbox", line))
+    story.line("sandbox", f"the web console is {state['console_url']}")
     with RecoveryClient(state["api_url"], state["operator_token"]) as client:
         story.chapter("A training job of two instances, submitted through the API")
         job_id = client.submit(specification(directory / "checkpoints", trainer))["job_id"]
@@ -102,6 +108,19 @@ def show(directory: Path, trainer: str) -> None:
         check_result(story, resumed)
         story.line("demo", f"training ran again {healed_s:.1f} s after the fault, with nobody awake")
         story.line("demo", f"attempt 2 went on from step {resumed} of {TOTAL_STEPS}, not from 0; {len(mails)} e-mails")
+
+
+def keep_open(directory: Path) -> None:
+    """Print how to sign in to the web console, and wait for Ctrl-C."""
+    state = sandbox.status(directory)["sandbox"]
+    with RecoveryClient(state["api_url"], state["operator_token"]) as client:
+        session = client.open_session()
+    print(f"\nThe web console: {state['console_url']}")
+    print(f"Paste this session there as the token: {session['session']}")
+    print("The sandbox stays open until Ctrl-C.", flush=True)
+    with suppress(KeyboardInterrupt):
+        signal.pause()
+    print("\nThe sandbox is being ended.", flush=True)
 
 
 def specification(checkpoints: Path, trainer: str) -> dict[str, Any]:

@@ -44,6 +44,7 @@ TIMEOUT_S = {
     "reconciler": 110,
     "scheduler": 110,
     "command_executor": 110,
+    "event_recorder": 60,
     "job_api": 29,
     "node_api": 29,
 }

@@ -161,9 +161,7 @@ class DynamoDb:
 
     def _query(self, request: Request) -> Response:
         table, placeholders = self._table(request), Placeholders(request)
-        if "IndexName" not in request:
-            raise UnsupportedRequest("the double has queries of indexes")
-        index = table.index(request["IndexName"])
+        index = table.index(request.get("IndexName", ""))
         key = parse_key_condition(request["KeyConditionExpression"], placeholders.names)
         placeholders.use("KeyConditionExpression", key.condition.used_names, key.condition.used_values)
         if key.partition != index.partition or key.sort not in (None, index.sort):
@@ -177,7 +175,7 @@ class DynamoDb:
         placeholders.check_used()
         backwards = not request.get("ScanIndexForward", True)
         start = request.get("ExclusiveStartKey")
-        if start is not None and set(start) != {table.key, index.partition, index.sort}:
+        if start is not None and set(start) != {*table.key_attributes, index.partition, index.sort}:
             raise invalid("The provided starting key is invalid")
         items = table.in_index(index.name, placeholders.values[key.value], backwards=backwards, start=start)
         if key.sort is not None:

@@ -39,12 +39,14 @@ class Index:
 
 
 class DynamoTable:
-    """A table whose key is one attribute of type S.
+    """A table whose key is one attribute of type S, or two: a partition key and a sort key.
 
     Attributes:
         name: its name.
-        key: name of the key attribute.
-        items: items by key.
+        key: name of the attribute of the partition key.
+        sort: name of the attribute of the sort key; "" for none.
+        primary: the items in the order of the sort key; None without a sort key.
+        items: items by key. With a sort key it is both values, with a NUL between them.
         indexes: indexes by name.
     """
 
@@ -59,10 +61,22 @@ class DynamoTable:
         self._types = {entry["AttributeName"]: entry["AttributeType"] for entry in description["AttributeDefinitions"]}
         keys = description["KeySchema"]
         self.key = str(keys[0]["AttributeName"])
-        if len(keys) > 1 or self._types[self.key] != "S":
-            raise UnsupportedRequest("the double has tables with a single key of type S")
+        self.sort = str(keys[1]["AttributeName"]) if len(keys) > 1 else ""
+        if any(self._types[name] != "S" for name in self.key_attributes):
+            raise UnsupportedRequest("the double has tables with keys of type S")
+        self.primary = Index("", self.key, self.sort, None) if self.sort else None
         self.items: dict[str, Item] = {}
-        self.indexes = {entry["IndexName"]: self._index(entry) for entry in description["GlobalSecondaryIndexes"]}
+        indexes = description.get("GlobalSecondaryIndexes", ())
+        self.indexes = {entry["IndexName"]: self._index(entry) for entry in indexes}
+
+    @property
+    def key_attributes(self) -> tuple[str, ...]:
+        """Names of the attributes of the key."""
+        return (self.key, self.sort) if self.sort else (self.key,)
+
+    def key_in(self, item: Item) -> Item:
+        """Return the part of an item that is its key."""
+        return {name: item[name] for name in self.key_attributes if name in item}
 
     def _index(self, entry: Mapping[str, Any]) -> Index:
         partition, sort = (key["AttributeName"] for key in entry["KeySchema"])
@@ -81,10 +95,17 @@ class DynamoTable:
         Raises:
             DynamoError: the key has other attributes or another type, is empty or too long.
         """
-        if set(key) != {self.key} or "S" not in key[self.key]:
+        if set(key) != set(self.key_attributes) or any("S" not in value for value in key.values()):
             raise invalid("The provided key element does not match the schema")
         self._check_key(self.key, key[self.key], PARTITION_KEY_BYTES_MAX)
-        return str(key[self.key]["S"])
+        if self.sort:
+            self._check_key(self.sort, key[self.sort], SORT_KEY_BYTES_MAX)
+        return "\0".join(str(key[name]["S"]) for name in self.key_attributes)
+
+    @property
+    def _ordered(self) -> tuple[Index, ...]:
+        """The indexes, and the order of the items by the sort key of the table."""
+        return (*self.indexes.values(), *([self.primary] if self.primary is not None else []))
 
     def _check_key(self, name: str, value: Value, bytes_max: int) -> None:
         size = value_bytes(value)
@@ -100,7 +121,7 @@ class DynamoTable:
     def check(self, item: Item, *, updated: bool = False) -> None:
         """Raise DynamoError if the table cannot hold the item."""
         check_item(item)
-        self.key_of({self.key: item[self.key]})
+        self.key_of(self.key_in(item))
         if size_of(item) > ITEM_BYTES_MAX:
             to_update = "to update " if updated else ""
             raise invalid(f"Item size {to_update}has exceeded the maximum allowed size")
@@ -119,10 +140,10 @@ class DynamoTable:
 
     def put(self, item: Item) -> None:
         """Save a checked item in place of the item with the same key."""
-        key = item[self.key]["S"]
+        key = self.key_of(self.key_in(item))
         self.delete(key)
         self.items[key] = item
-        for index in self.indexes.values():
+        for index in self._ordered:
             if index.partition in item and index.sort in item:
                 partition = sort_key(item[index.partition])
                 index.entries.setdefault(partition, {})[key] = None
@@ -133,7 +154,7 @@ class DynamoTable:
         item = self.items.pop(key, None)
         if item is None:
             return
-        for index in self.indexes.values():
+        for index in self._ordered:
             if index.partition in item and index.sort in item:
                 partition = sort_key(item[index.partition])
                 index.entries[partition].pop(key, None)
@@ -143,12 +164,12 @@ class DynamoTable:
         """Yield the items of an index with one value of the partition key, in the order of the sort key.
 
         Args:
-            name: the index.
+            name: the index; "" for the table itself, which must have a sort key.
             value: the value of the partition key.
             backwards: the reverse order.
             start: keys of the item after which to begin; None for the first item.
         """
-        index, partition = self.indexes[name], sort_key(value)
+        index, partition = self.index(name), sort_key(value)
         if index.outdated is not None:
             yield from index.outdated.in_index(name, value, backwards=backwards, start=start)
             return
@@ -173,10 +194,19 @@ class DynamoTable:
 
     def position(self, index: Index, item: Item) -> tuple[Any, str]:
         """Return the position of an item, or of a start key, among the items with the same partition key."""
-        return sort_key(item[index.sort]), item[self.key]["S"]
+        return sort_key(item[index.sort]), self.key_of(self.key_in(item))
 
     def index(self, name: str) -> Index:
-        """Return an index. Raise DynamoError if the table has none of this name, or if it cannot be read yet."""
+        """Return an index; for "" the order of the items by the sort key of the table.
+
+        Raises:
+            DynamoError: the table has none of this name, or it cannot be read yet.
+            UnsupportedRequest: the table has no sort key.
+        """
+        if not name:
+            if self.primary is None:
+                raise UnsupportedRequest("the double has queries of indexes, and of tables with a sort key")
+            return self.primary
         if name not in self.indexes:
             raise invalid(f"The table does not have the specified index: {name}")
         if self.indexes[name].is_backfilling:
@@ -185,7 +215,7 @@ class DynamoTable:
 
     def start_key(self, item: Item, index: Index | None) -> Item:
         """Return the parameter `LastEvaluatedKey` for a page that ends with the item."""
-        names = {self.key} if index is None else {self.key, index.partition, index.sort}
+        names = set(self.key_attributes) | (set() if index is None else {index.partition, index.sort})
         return {name: item[name] for name in names}
 
 

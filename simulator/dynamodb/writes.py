@@ -100,9 +100,7 @@ def prepared(table: DynamoTable, kind: str, request: Mapping[str, Any]) -> Write
     """
     placeholders = Placeholders(request)
     key = table.key_of(
-        {table.key: request["Item"][table.key]}
-        if kind == "Put" and table.key in request["Item"]
-        else request.get("Key", {})
+        table.key_in(request["Item"]) if kind == "Put" and table.key in request["Item"] else request.get("Key", {})
     )
     old = table.items.get(key)
     holds = True
@@ -120,7 +118,7 @@ def prepared(table: DynamoTable, kind: str, request: Mapping[str, Any]) -> Write
         return Write(table, key, old, None, holds)
     if update is None or not holds:
         return Write(table, key, old, old, holds)
-    new = update.apply(old or {table.key: {"S": key}}, placeholders.values)
+    new = update.apply(old or dict(request["Key"]), placeholders.values)
     table.check(new, updated=True)
     return Write(table, key, old, new, True, frozenset(update.attributes()))
 
@@ -131,8 +129,9 @@ def _update_of(table: DynamoTable, request: Mapping[str, Any], placeholders: Pla
         return parse_update_of_nothing()
     update = parse_update(request["UpdateExpression"], placeholders.names)
     placeholders.use("UpdateExpression", update.used_names, update.used_values)
-    if table.key in update.attributes():
-        raise invalid_parameter(f"Cannot update attribute {table.key}. This attribute is part of the key")
+    for name in table.key_attributes:
+        if name in update.attributes():
+            raise invalid_parameter(f"Cannot update attribute {name}. This attribute is part of the key")
     return update
 
 

@@ -115,6 +115,7 @@ class StateCapture:
         ):
             record_list.clear()
         world.actions.published.clear()
+        world.actions.causes.clear()
         world.actions.notified.clear()
         invocations.interrupted = 0
 

@@ -8,7 +8,8 @@ is longer. The name of a state leaves out everything that no decision reads:
 - History.
 - `version` and `revision`. Both are compared only with a copy of the same record that the same invocation has read. No
   invocation is active between two states. Ids of commands and incidents contain them and are compared within a record.
-- Times at which something was seen or placed (`at` of a failure, for example). They are only shown to operators.
+- Times at which something was seen, placed or told (`at` of a failure, the start of an instance's incident). They are
+  only shown to operators.
 - The times since which the gang runs and its incident lasts: no attempt lasts `stable_run_s`. Only their presence
   counts.
 - The run time of the job and of jobs of its kind. The run time follows from the times above. Only the order of the
@@ -53,7 +54,7 @@ HORIZON_S = 1_200
 """Seconds after which all older times are equal."""
 LEFT_OUT: dict[type, set[str]] = {
     Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs", "ran_s"},
-    Instance: {"history", "revision", "version", "reason", "availability_zone", "past"},
+    Instance: {"history", "revision", "version", "reason", "availability_zone", "past", "incident_since"},
     PendingCommand: {"command_id"},
     commands.NotifyOperator: {"body", "incident_id", "subject"},
     commands.PublishEvent: {"data"},

@@ -19,7 +19,7 @@ from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, Instan
 from gpu_recovery.core.job.record import Job, JobStatus, ListedJob
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
-from gpu_recovery.ports.values import LISTED_STATUSES, InstancePage, JobPage, RefusedCheck, StartedCheck
+from gpu_recovery.ports.values import LISTED_STATUSES, InstancePage, JobPage, JobQuery, RefusedCheck, StartedCheck
 
 from simulator.memory_store.attempts import MemoryAttempts
 from simulator.memory_store.heartbeats import MemoryHeartbeats
@@ -104,6 +104,29 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
             tuple(self.jobs.part_of(job.job_id, ListedJob) for _, job in page),
             _cursor(*page[-1]) if len(page) >= limit else None,
         )
+
+    def list_jobs_by_time(
+        self, query: JobQuery, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
+    ) -> JobPage:
+        """Return a page of at most `limit` jobs in the order of their submission."""
+        after = _read_position(cursor) if cursor else None
+        listed = sorted(chain(*self._queued(query.statuses).values()), key=_queue_position, reverse=query.newest)
+        if after is not None:
+            listed = [
+                job
+                for job in listed
+                if _queue_position(job) != after and (_queue_position(job) < after) is query.newest
+            ]
+        page = [
+            job
+            for job in listed
+            if job.job_id.startswith(query.prefix)
+            and (query.since is None or job.queued_at >= query.since)
+            and query.user in (None, job.spec.user)
+            and query.group in (None, job.spec.group)
+        ][:limit]
+        last = json.dumps([page[-1].queued_at.isoformat(), page[-1].job_id]) if len(page) >= limit else None
+        return JobPage(tuple(self.jobs.part_of(job.job_id, ListedJob) for job in page), last)
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
         """Return the ids of the jobs that are due at `now`."""
@@ -226,11 +249,13 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         names = chain.from_iterable(by_status.values())
         return tuple(self.machines.part_of(name, ListedInstance) for name in names)
 
-    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+    def list_instances(
+        self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None, prefix: str = ""
+    ) -> InstancePage:
         """Return a page of at most `limit` present instances, in the order of their ids."""
         records = self.machines.records
         present = sorted(name for name, record in records.items() if record.status is not InstanceStatus.GONE)
-        names = [name for name in present if cursor is None or name > cursor]
+        names = [name for name in present if name.startswith(prefix) and (cursor is None or name > cursor)]
         page = tuple(self.machines.part_of(name, ListedInstance) for name in names[:limit])
         return InstancePage(page, page[-1].instance_id if len(names) > limit else None)
 
@@ -299,5 +324,13 @@ def _read_cursor(cursor: str) -> tuple[JobStatus, tuple[datetime, str]]:
     try:
         status, queued_at, job_id = json.loads(cursor)
         return JobStatus(status), (datetime.fromisoformat(queued_at), str(job_id))
+    except (ValueError, TypeError) as error:
+        raise CursorInvalid("the cursor was not handed out by this service") from error
+
+
+def _read_position(cursor: str) -> tuple[datetime, str]:
+    try:
+        queued_at, job_id = json.loads(cursor)
+        return datetime.fromisoformat(queued_at), str(job_id)
     except (ValueError, TypeError) as error:
         raise CursorInvalid("the cursor was not handed out by this service") from error

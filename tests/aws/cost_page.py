@@ -22,9 +22,11 @@ from typing import Any
 import pytest
 from gpu_recovery.auth.tokens import issue
 from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
+from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.metrics import METRICS, TOTALS
@@ -32,13 +34,15 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
 
 from sandbox.cluster.model.records import ModelInstance
 from simulator.dynamodb.attribute_values import size_of
 from simulator.dynamodb.table import projected
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
-from tests.aws.environment import CREDENTIALS
+from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.list_prices import PRICES
 from tests.markdown import READMES
 from tests.platform.cloud import Answer, Carry, Request, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
@@ -99,6 +103,11 @@ class Counting:
         return sum(ceil(size_of(written) / WRITE_BYTES) for written in (item, *entries))
 
 
+def _raise(name: SnapshotName, failure: Exception) -> None:
+    """Fail the count: a snapshot that is not written costs nothing."""
+    raise failure
+
+
 def _key(asked: dict[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = asked.get("Key") or asked["Item"]
     return {name: given[name] for name in ("job_id_rank", "container_inst_id") if name in given}
@@ -121,6 +130,8 @@ class CountingWorld(PlatformWorld):
         self.counting = Counting()
         super().__init__(monkeypatch, self.counting, **given)
         self.counting.world = self
+        stored = S3ConsoleSnapshots(FUNCTION["VERDICT_BUCKET"], ONE_SHORT_TRY)
+        self.snapshots = SnapshotWriter(stored, self.timeline.clock, _raise)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """As the world's."""
@@ -328,29 +339,14 @@ VOLUMES = {
 EVENT_S, ROUND_S, MEMORY_GB, ROUND_MEMORY_GB = 0.15, 0.5, 0.5, 1.73
 LOG_BYTES = 2_000
 """Assumed, not measured: how long an invocation and a round take, and what one writes into its log."""
-PRICES = {
-    "Lambda requests": 0.20e-6,
-    "Lambda GB-seconds, arm64": 0.0000133334,
-    "DynamoDB write units": 0.625e-6,
-    "DynamoDB read units": 0.125e-6,
-    "SQS requests": 0.40e-6,
-    "events on a bus of our own": 1.00e-6,
-    "X-Ray traces": 5.00e-6,
-    "CloudWatch Logs, GB": 0.50,
-    "CloudWatch metrics": 0.30,
-    "CloudWatch alarms, by metric": 0.10,
-    "CloudWatch dashboard": 3.00,
-    "KMS key": 1.00,
-    "Secrets Manager secret": 0.40,
-}
-"""List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
-ALARM_METRICS = 77
+ALARM_METRICS = 90
 """Metrics that alarms watch: an alarm on an expression costs as much as an alarm on each of its metrics.
 
 The tests of infra/ compare the number with the templates.
 """
-
-
+RECORDED_WRITE_UNITS, RECORDED_READ_UNITS = 5.5, 0.75
+"""Units of an event of ours in the event history, on average over an incident. A test of the recorder counts them."""
+RECORDER_MEMORY_GB = 0.25
 PRIORITIES_IN_USE = 2
 """Assumed: the number of priorities that jobs have in a month. The totals of the others have no values."""
 
@@ -369,13 +365,17 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
     rounds = rows["a minute in which nothing happens, 20 instances"]["Lambda"] * MINUTES
     gb_seconds = rounds * ROUND_S * ROUND_MEMORY_GB + (total["Lambda"] - rounds) * EVENT_S * MEMORY_GB
     ticks = 3 * MINUTES  # the schedule's message is sent, received and deleted
+    recorded = total["bus"]  # each event of ours is an invocation of the event recorder
+    gb_seconds += recorded * EVENT_S * RECORDER_MEMORY_GB
+    total["Lambda"] += recorded
     return {
         "Lambda requests": total["Lambda"],
         "Lambda GB-seconds, arm64": gb_seconds,
-        "DynamoDB write units": total["write units"],
-        "DynamoDB read units": total["read units"],
+        "DynamoDB write units": total["write units"] + recorded * RECORDED_WRITE_UNITS,
+        "DynamoDB read units": total["read units"] + recorded * RECORDED_READ_UNITS,
         "SQS requests": total["SQS"] + ticks,
         "events on a bus of our own": total["bus"],
+        "S3 requests": total["S3"],  # all at the price of a write, which most of them are
         "X-Ray traces": total["Lambda"],
         "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
         "CloudWatch metrics": metrics_with_values(),

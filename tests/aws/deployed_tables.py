@@ -1,4 +1,4 @@
-"""The two tables as `infra/tables.py` deploys them, for servers that speak DynamoDB: moto and MiniStack."""
+"""The tables as `infra/tables.py` deploys them, for servers that speak DynamoDB: moto and MiniStack."""
 
 from __future__ import annotations
 
@@ -30,8 +30,19 @@ WHOLE = _index("by_status", "status", "container_inst_id", {"ProjectionType": "A
 """The index of instances that a deployment with the setting `upgrade_from` has."""
 
 
+def create_history_table(client: Any, name: str) -> None:
+    """Create the table of the event history under the given name."""
+    keys = {"stream": "HASH", "at": "RANGE"}
+    client.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
 def create_tables(client: Any, jobs: str, instances: str, *, is_complete: bool = True, upgrade_from: str = "") -> None:
-    """Create both tables under the given names.
+    """Create the tables of jobs and instances under the given names.
 
     is_complete: the index `listing` is marked as complete, as the reconciler does in a new deployment.
     upgrade_from: the setting of this name.

@@ -44,6 +44,8 @@ CHOSEN = {
     "SIGNING_KEY_SECRET": "signing-key",
     "NODE_ROLE_ARNS": "",
     "COMMAND_EXECUTOR_FUNCTION": "gpu-recovery-command_executor",
+    "EVENT_HISTORY_TABLE_NAME": "gpu-recovery-event-history",
+    "EVENT_RECORDER_FUNCTION": "gpu-recovery-event_recorder",
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
     "TRAINING_ROLE_ARNS": f"{ROLE}/training-task {ROLE}/ecs/training-execution",
     "TRAINING_LOG_GROUPS": "/ecs/gpu-training /ecs/llm",

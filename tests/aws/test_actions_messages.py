@@ -108,6 +108,42 @@ def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: Aw
         sns.assert_no_pending_responses()
 
 
+def sent(actions: AwsActions, message: NotifyOperator) -> str:
+    """Text of what SNS is asked to publish for the message."""
+    asked: list[dict[str, Any]] = []
+    actions._sns.meta.events.register("provide-client-params.sns.Publish", lambda params, **_: asked.append(params))
+    with Stubber(actions._sns) as sns:
+        sns.add_response("publish", {"MessageId": "m"})
+        actions.notify(message)
+    return str(asked[0]["Message"])
+
+
+CONSOLE = "https://api.example/console"
+ABOUT_JOB = NotifyOperator("team/sft 1--a01", "SEV3", "s", "YOU\nnothing", "opened", "team/sft 1")
+
+
+def test_a_message_has_the_link_of_its_incident_in_the_console(actions: AwsActions) -> None:
+    """As the last line of an e-mail and the last next step in the chat. The id is percent-encoded."""
+    link = f"Console: {CONSOLE}#/incidents/team%2Fsft%201--a01"
+    actions.settings = replace(actions.settings, console_url=CONSOLE, chat_topic_arn=f"{TOPIC}-chat")
+    assert sent(actions, ABOUT_JOB) == f"{ABOUT_JOB.body}\n{link}"
+    told = json.loads(sent(actions, replace(ABOUT_JOB, channel=Channel.CHAT)))
+    assert told["content"]["nextSteps"] == ["nothing", link]
+
+
+@pytest.mark.parametrize(
+    ("console_url", "message"),
+    [("", ABOUT_JOB), (CONSOLE, replace(ABOUT_JOB, phase="noted")), (CONSOLE, replace(ABOUT_JOB, job_id=""))],
+    ids=["no console", "a note", "about no record"],
+)
+def test_a_message_without_a_page_in_the_console_has_no_link(
+    actions: AwsActions, console_url: str, message: NotifyOperator
+) -> None:
+    """No console, or no incident of a job or an instance."""
+    actions.settings = replace(actions.settings, console_url=console_url)
+    assert sent(actions, message) == message.body
+
+
 def test_a_message_for_the_chat_goes_to_the_second_topic_alone(actions: AwsActions) -> None:
     """And to nobody where a deployment has given that topic up since the message was saved."""
     message = NotifyOperator("sft-1--a01", "SEV3", "s", "b", "opened", "sft-1", channel=Channel.CHAT)

@@ -62,6 +62,9 @@ class Silent:
     def placement_failed(self, failure: Exception) -> None:
         """Nobody reads it."""
 
+    def snapshot_failed(self, name: Any, failure: Exception) -> None:
+        """Said to nobody."""
+
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Said to nobody."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
@@ -139,6 +139,23 @@ def test_pages_of_a_list_have_each_instance_once_in_the_order_of_ids(store: Stor
             break
     assert [name for page_names in pages for name in page_names] == names
     assert [len(one) for one in pages] == [min(limit, 20 - n) for n in range(0, 20, limit)]
+
+
+@pytest.mark.parametrize(("prefix", "numbers"), [("i-0", range(12)), ("i-00000000000000001", (10, 11)), ("i-1", ())])
+def test_a_list_of_a_prefix_has_the_instances_whose_ids_begin_so(
+    store: Store, prefix: str, numbers: Sequence[int]
+) -> None:
+    """Page by page, in the order of ids."""
+    for number in range(12):
+        store.save_instance(instance(f"i-{number:018d}"))
+    names, cursor = [], None
+    for _ in range(14):
+        page = store.list_instances(5, cursor, prefix=prefix)
+        names += [one.instance_id for one in page.instances]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert names == [f"i-{number:018d}" for number in numbers]
 
 
 # -- DynamoDB ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import pytest
 from gpu_recovery.core import commands
@@ -11,9 +13,9 @@ from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import LISTED_STATUSES
+from gpu_recovery.ports.values import LISTED_STATUSES, JobQuery
 
-from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan
+from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan, spec
 
 
 def kept(store: Store, record: Job) -> Job:
@@ -363,3 +365,63 @@ def test_a_cursor_of_another_listing_is_refused(store: Store) -> None:
     assert cursor is not None
     with pytest.raises(CursorInvalid):
         store.list_jobs(JobStatus.FAILED, 1, cursor)
+
+
+def _pages_by_time(store: Store, query: JobQuery, limit: int) -> list[list[str]]:
+    """The ids of every page of a listing by time."""
+    pages, cursor = [], None
+    while True:
+        page = store.list_jobs_by_time(query, limit, cursor)
+        pages.append([one.job_id for one in page.jobs])
+        if page.cursor is None:
+            return pages
+        cursor = page.cursor
+
+
+@pytest.mark.parametrize("limit", [1, 3, 50])
+def test_jobs_are_listed_by_the_time_of_their_submission(store: Store, limit: int) -> None:
+    """The newest or the oldest first across all statuses, each once, and jobs of the same time too."""
+    for n, status in enumerate((*LISTED_STATUSES[:6], *LISTED_STATUSES[:3])):
+        store.create_job(job(f"job-{n:02d}", status=status, queued_at=later(n // 3)), "")
+    expected = [f"job-{n:02d}" for n in range(9)]
+    oldest, newest = (_pages_by_time(store, JobQuery(LISTED_STATUSES, is_newest), limit) for is_newest in (False, True))
+    assert list(chain(*oldest)) == expected and list(chain(*newest)) == expected[::-1]
+    assert max(map(len, (*oldest, *newest))) <= limit
+
+
+def test_a_listing_by_time_is_filtered(store: Store) -> None:
+    """By statuses, time, beginning of the id, user and group; a range of times in either order."""
+    for n in range(6):
+        own = spec(user="ana" if n % 2 else "bob", group="a100" if n < 3 else "")
+        status = JobStatus.QUEUED if n < 4 else JobStatus.FAILED
+        store.create_job(job(f"{'sft' if n < 5 else 'ppo'}-{n}", status=status, queued_at=later(n), spec=own), "")
+
+    def found(**query: Any) -> list[str]:
+        return list(chain(*_pages_by_time(store, JobQuery(**{"statuses": LISTED_STATUSES} | query), 1)))
+
+    assert found(statuses=(JobStatus.FAILED,)) == ["ppo-5", "sft-4"]
+    assert found(since=later(3)) == ["ppo-5", "sft-4", "sft-3"]
+    assert found(since=later(3), newest=False) == ["sft-3", "sft-4", "ppo-5"]
+    assert found(prefix="ppo") == ["ppo-5"] and found(prefix="none") == []
+    assert found(user="ana", group="a100") == ["sft-1"]
+
+
+def test_a_page_by_time_neither_repeats_nor_skips_a_job_that_moves(store: Store) -> None:
+    """The cursor names a time, so a job that changed its status between two pages keeps its place."""
+    for n in range(4):
+        store.create_job(job(f"job-{n}", status=JobStatus.QUEUED, queued_at=later(n)), "")
+    query = JobQuery((JobStatus.QUEUED, JobStatus.RUNNING))
+    first = store.list_jobs_by_time(query, 2, None)
+    for name in ("job-3", "job-1"):
+        moving = store.load_job(name)
+        assert moving is not None
+        store.save_job(replace(moving, status=JobStatus.RUNNING))
+    rest = store.list_jobs_by_time(query, 5, first.cursor)
+    assert [[one.job_id for one in page.jobs] for page in (first, rest)] == [["job-3", "job-2"], ["job-1", "job-0"]]
+
+
+@pytest.mark.parametrize("cursor", ["rubbish", "[]", "{}", '["x", "y"]', "[5, 6]", "null"])
+def test_a_cursor_by_time_of_nobody_is_refused(store: Store, cursor: str) -> None:
+    """CursorInvalid, not a crash."""
+    with pytest.raises(CursorInvalid):
+        store.list_jobs_by_time(JobQuery(LISTED_STATUSES), 10, cursor)

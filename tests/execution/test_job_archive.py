@@ -41,8 +41,8 @@ def api(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Api:
 
 
 def objects(api: Api) -> dict[str, Any]:
-    """What the latest call has put into the bucket, by key."""
-    put = api.functions.aws.asked("PutObject")
+    """What the latest call has put into the archive, by key."""
+    put = [one for one in api.functions.aws.asked("PutObject") if not one["Key"].startswith("console/")]
     assert {one["Bucket"] for one in put} <= {BUCKET}
     return {one["Key"]: one["Body"].getvalue().decode() for one in put}
 

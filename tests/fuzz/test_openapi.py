@@ -24,7 +24,10 @@ OPERATION_WEIGHT = 0.3
 """There are many operations, and each request makes several calls of the store."""
 ROUTED = [f"{route.method} {route.path}".replace("<", "{").replace(">", "}") for route in ROUTES]
 """The routes, as a description names them."""
-KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab", "name": "gpu-0"}
+KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab", "name": "gpu-0"} | {
+    "incident_id": f"{JOB}--a01",
+    "number": "1",
+}
 SENT = {"Authorization": f"Bearer {TOKEN}"}
 
 

@@ -16,6 +16,7 @@ def event_of(environ: dict[str, Any]) -> dict[str, Any]:
     """The event of payload format 2.0; a body that is neither JSON nor text comes in base64."""
     path, _, query = environ["REQUEST_URI"].partition("?")
     headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
+    headers.pop("accept-encoding", None)  # the WSGI client of schemathesis decodes no compressed answer
     if environ.get("CONTENT_TYPE"):
         headers["content-type"] = environ["CONTENT_TYPE"]
     raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -50,6 +51,7 @@ def gateway(call: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[dict[
         start(
             f"{status} {HTTPStatus(status).phrase}", [(name, str(value)) for name, value in answer["headers"].items()]
         )
-        return [answer["body"].encode()]
+        raw = answer["body"].encode()
+        return [base64.b64decode(raw) if answer["isBase64Encoded"] else raw]
 
     return app

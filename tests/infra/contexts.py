@@ -66,6 +66,7 @@ OWN_IMAGES = {
     "gpu-recovery:node_agent": "off",
     "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",
     "gpu-recovery:upgrade_from": "0.1",
+    "gpu-recovery:console_url": "https://heal.example.com/console",
 }
 """Images that the user has pushed, so that nothing is built, and a layer that the user has published.
 

@@ -60,6 +60,10 @@ class Deployment:
         """Properties as of `of_type`, without the resources that work only during a deployment."""
         return {name: each for name, each in self.of_type(kind).items() if not name.startswith(IMAGES)}
 
+    def package_functions(self) -> dict[str, Any]:
+        """The functions that run the package `lambdas/`: not the console's, which has code of its own."""
+        return {name: each for name, each in self.at_run_time("AWS::Lambda::Function").items() if "Console" not in name}
+
     def only(self, kind: str, containing: str = "") -> dict[str, Any]:
         (properties,) = (each for name, each in self.of_type(kind).items() if containing in name)
         return properties

@@ -68,16 +68,18 @@ def called_for(deployment: Deployment) -> set[tuple[str, str]]:
     asynchronous = {f"Functions{row.construct_id}Function" for row in FUNCTIONS if row.trigger.is_asynchronous}
     needed: set[tuple[str, str]] = set()
     for name in deployment.at_run_time("AWS::Lambda::Function"):
-        metrics = ["Errors", "Throttles", "RecursiveInvocationsDropped"]
+        acts = name != "FunctionsEventRecorderFunction"  # it sends nothing, and its events are repeated and then stored
+        metrics = ["Errors", *(["Throttles", "RecursiveInvocationsDropped"] if acts else [])]
         metrics += ["DestinationDeliveryFailures"] if name in asynchronous else []
         needed |= {(metric, name) for metric in metrics}
     for name in deployment.of_type("AWS::SQS::Queue"):
         work = f"{name}.Arn" in consumed
         metric = "ApproximateAgeOfOldestMessage" if work else "ApproximateNumberOfMessagesVisible"
         needed.add((metric, f"{name}.QueueName"))
-    for name in deployment.at_run_time("AWS::Events::Rule"):
+    for name, rule in deployment.at_run_time("AWS::Events::Rule").items():
         metrics = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
-        needed |= {(metric, name) for metric in metrics}
+        where = f"{rule['EventBusName']} {name}" if "EventBusName" in rule else name
+        needed |= {(metric, where) for metric in metrics}
     for name in deployment.of_type("AWS::SNS::Topic"):
         needed.add(("NumberOfNotificationsFailed", f"{name}.TopicName"))
     for name in deployment.of_type("AWS::DynamoDB::Table"):

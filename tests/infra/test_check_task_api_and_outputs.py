@@ -75,13 +75,22 @@ def test_ecs_may_pull_the_image_of_the_check(
 
 ROUTES = {
     "ANY /{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
+    "GET /api/v2/{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
     "ANY /api/v1/{proxy+}": ("NONE", "FunctionsNodeApiFunction.Arn"),
     "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
+    "GET /": ("NONE", "ConsoleFunction.Arn"),
+    "GET /console": ("NONE", "ConsoleFunction.Arn"),
+    "GET /console/{proxy+}": ("NONE", "ConsoleFunction.Arn"),
 }
+READS = "GET /api/v2/{proxy+}"
+"""Route of the requests that read, which have a rate of their own."""
+READ_RATE = {"ThrottlingRateLimit": 100, "ThrottlingBurstLimit": 200}
+CONSOLE_RATE = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 60}
 
 
 SIGNED_ROUTES = {
     "ANY /{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
+    "GET /api/v2/{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
     "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
 }
 
@@ -97,7 +106,9 @@ def _routes(deployment: Deployment) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deployment: Deployment) -> None:
+def test_one_route_leads_every_request_but_those_of_nodes_and_of_the_console_to_the_job_api(
+    deployment: Deployment,
+) -> None:
     """No authorizer but IAM's: a function checks tokens, so that it also does where no API Gateway stands in front."""
     assert _routes(deployment) == ROUTES
 
@@ -106,7 +117,7 @@ def test_with_iam_no_route_is_without_authorization(production: Deployment) -> N
     """A request to another path reaches the signed route of the job API, never the function of nodes."""
     assert _routes(production) == SIGNED_ROUTES
     stage = production.only("AWS::ApiGatewayV2::Stage")
-    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}"}
+    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}", READS}
 
 
 HTTP_API_WAITS_S = 30
@@ -122,7 +133,11 @@ def test_a_function_behind_the_api_ends_before_api_gateway_gives_up(deployment: 
     assert integrations and all("TimeoutInMillis" not in one for one in integrations)
     functions = deployment.of_type("AWS::Lambda::Function")
     behind = {one["IntegrationUri"].removesuffix(".Arn") for one in integrations}
-    assert {functions[name]["FunctionName"] for name in behind} == {"gpu-recovery-job_api", "gpu-recovery-node_api"}
+    assert {functions[name]["FunctionName"] for name in behind} == {
+        "gpu-recovery-job_api",
+        "gpu-recovery-node_api",
+        "gpu-recovery-console",
+    }
     assert all(functions[name]["Timeout"] < HTTP_API_WAITS_S for name in behind)
 
 
@@ -131,7 +146,7 @@ def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> No
     stage = deployment.only("AWS::ApiGatewayV2::Stage")
     assert stage["RouteSettings"] == {
         route: {"ThrottlingRateLimit": 2_000, "ThrottlingBurstLimit": 4_000} for route in ROUTES if "/api/v1/" in route
-    }
+    } | {route: READ_RATE if route == READS else CONSOLE_RATE for route in ROUTES if route.startswith("GET /")}
     assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
     (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
     routes = {
@@ -159,11 +174,13 @@ def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment
     assert set(deployment.outputs("GpuRecovery")) == {
         "ApiUrl",
         "ApiId",
+        "ConsoleUrl",
         "OperatorTokenSecretArn",
         "TopicArn",
         "EventBusName",
         "JobTableName",
         "InstanceTableName",
+        "EventHistoryTableName",
         "VerdictBucketName",
         "HealthCheckTaskDefinitionArn",
         "SchedulerQueueUrl",
@@ -177,6 +194,7 @@ def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment
         "ReconcilerFunctionName",
         "SchedulerFunctionName",
         "CommandExecutorFunctionName",
+        "EventRecorderFunctionName",
         "JobApiFunctionName",
         "NodeApiFunctionName",
         "HealthCheckLogGroupName",

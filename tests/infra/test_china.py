@@ -80,7 +80,7 @@ def test_the_template_has_an_answer_for_every_partition(elsewhere: Deployment) -
     """Every ARN is of the partition and the region, and nothing is looked up that is not there."""
     found = re.findall(r"arn:(\S+?):\w+:([\w-]*):", json.dumps(list(elsewhere.resources.values())))
     assert set(found) == {(elsewhere.partition, elsewhere.region), (elsewhere.partition, "")}
-    layers = {name for each in elsewhere.at_run_time("AWS::Lambda::Function").values() for name in each["Layers"]}
+    layers = {name for each in elsewhere.package_functions().values() for name in each["Layers"]}
     assert layers == {"FunctionsPowertools"}
 
 
@@ -136,12 +136,16 @@ def test_no_stack_has_tags_of_its_own(validated: dict[str, Path]) -> None:
 def test_with_iam_every_route_is_authorized_by_api_gateway(in_china_with_iam: Deployment) -> None:
     """Without an ICP filing API Gateway in China answers no other route."""
     routes = in_china_with_iam.of_type("AWS::ApiGatewayV2::Route").values()
-    assert {route["RouteKey"] for route in routes} == {"ANY /{proxy+}", "POST /api/v1/signed/{proxy+}"}
+    assert {route["RouteKey"] for route in routes} == {
+        "ANY /{proxy+}",
+        "GET /api/v2/{proxy+}",
+        "POST /api/v1/signed/{proxy+}",
+    }
     assert {route["AuthorizationType"] for route in routes} == {"AWS_IAM"}
 
 
 def test_functions_are_traced_where_lambda_works_with_x_ray(deployment: Deployment, china: Deployment) -> None:
     """In China it does not; there they have what a function has that says nothing."""
     for where, mode in ((deployment, "Active"), (china, "PassThrough")):
-        modes = {function["TracingConfig"]["Mode"] for function in where.at_run_time("AWS::Lambda::Function").values()}
+        modes = {function["TracingConfig"]["Mode"] for function in where.package_functions().values()}
         assert modes == {mode}

@@ -27,17 +27,20 @@ def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_reports_and_u
     """Time to live deletes within two days or so: a claim or a deadline must never depend on it. The attribute it goes
     by is written with the key of a submission, whose end the API decides by the clock, and with what a training told of
     an attempt, which only a diagnosis reads, with a lock that nobody has used for 90 days, with the mark of a
-    notification that was sent once, and with the task of an agent, which its reports prolong; with nothing else."""
+    notification that was sent once, and with the task of an agent, which its reports prolong; with nothing else. All of
+    the event history goes by it, which no decision reads."""
     tables = deployment.of_type("AWS::DynamoDB::Table")
-    assert len(tables) == 2
+    assert len(tables) == 3
     forgetful = {name: table for name, table in tables.items() if "TimeToLiveSpecification" in table}
-    (jobs,) = forgetful.values()
-    assert jobs["TableName"] == "ecs-job-sub"
-    assert jobs["TimeToLiveSpecification"] == {"AttributeName": TTL, "Enabled": True}
+    assert {table["TableName"] for table in forgetful.values()} == {"ecs-job-sub", "gpu-recovery-event-history"}
+    for table in forgetful.values():
+        assert table["TimeToLiveSpecification"] == {"AttributeName": TTL, "Enabled": True}
     name = re.compile(rf'"{TTL}"|\bTTL\b')
     known = {path.name for path in PACKAGE.rglob("*.py") if name.search(path.read_text(encoding="utf-8"))}
     assert known == {
         "item_codec.py",
+        "event_history_store.py",
+        "gpu_history_store.py",
         "submission_store.py",
         "observation_store.py",
         "gpu_lock_store.py",

@@ -97,7 +97,7 @@ def test_the_rows_fill_the_page_and_none_lies_on_another(deployment: Deployment)
 
 def test_the_metrics_are_those_the_functions_send(deployment: Deployment) -> None:
     """Namespace and service stand in the functions' environment, and the table of measures says the same."""
-    for name, function in deployment.at_run_time("AWS::Lambda::Function").items():
+    for name, function in deployment.package_functions().items():
         variables = function["Environment"]["Variables"]
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == NAMESPACE, name
         assert variables["POWERTOOLS_SERVICE_NAME"] == SERVICE, name

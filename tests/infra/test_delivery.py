@@ -16,6 +16,7 @@ TARGETS = {
     "RulesStatusChecks": "FunctionsEcsInstanceMonitorFunction.Arn",
     "RulesReconcile": "FunctionsReconcilerFunction.Arn",
     "RulesSchedule": "QueuesScheduler.Arn",
+    "RulesRecordedEvents": "FunctionsEventRecorderFunction.Arn",
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.core.event_origin import SOURCES
+from gpu_recovery.core.event_origin import RECORDED_SOURCES, SOURCES
 
 from tests.infra.deployment import ACCOUNT, Deployment
 from tests.infra.event_pattern import matches
@@ -211,10 +211,16 @@ def test_every_rule_names_the_account_the_region_and_a_source_that_the_functions
 ) -> None:
     """Another account may forward its events to our bus, and they keep their account."""
     for deployed in (deployment, china):
-        assert len(_patterns(deployed)) == 6
-        for pattern in _patterns(deployed).values():
+        assert len(_patterns(deployed)) == 7
+        for name, pattern in _patterns(deployed).items():
             assert (pattern["account"], pattern["region"]) == ([ACCOUNT], [deployed.region])
-            assert set(pattern["source"]) <= SOURCES
+            assert set(pattern["source"]) <= (RECORDED_SOURCES if name == "RulesRecordedEvents" else SOURCES)
+
+
+def test_only_the_event_recorder_is_woken_by_our_own_bus(deployment: Deployment) -> None:
+    """Every other rule is on the default bus, which alone has the events of AWS."""
+    rules = deployment.at_run_time("AWS::Events::Rule")
+    assert [name for name, rule in rules.items() if "EventBusName" in rule] == ["RulesRecordedEvents"]
 
 
 @pytest.mark.parametrize("name", sorted(WOKEN))

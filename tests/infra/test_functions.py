@@ -25,6 +25,7 @@ NAMES = {
     "reconciler",
     "scheduler",
     "command_executor",
+    "event_recorder",
     "job_api",
     "node_api",
 }
@@ -96,7 +97,8 @@ def test_the_table_and_the_template_have_the_same_functions(deployment: Deployme
     """Nothing else deploys a function, no helper of the CDK either."""
     assert {row.name for row in FUNCTIONS} == NAMES
     deployed = deployment.at_run_time("AWS::Lambda::Function").values()
-    assert {function["FunctionName"] for function in deployed} == {f"gpu-recovery-{name}" for name in NAMES}
+    names = {f"gpu-recovery-{name}" for name in NAMES}
+    assert {function["FunctionName"] for function in deployed} == names | {"gpu-recovery-console"}
 
 
 @pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
@@ -123,9 +125,11 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     executor = "COMMAND_EXECUTOR_FUNCTION"
     rules = {"TRAINING_TASK_FAMILIES", "TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS", "USER_PRIORITY_MAX"}
     of_jobs = {"API_AUTH", "API_ROLES", *rules, executor, *queues, *secrets}
-    of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor}
-    of_tasks = {"NODE_AGENT_FAMILY"}
-    extra = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks}.get(row.name, set())
+    of_tasks, of_history = {"NODE_AGENT_FAMILY"}, {"EVENT_HISTORY_TABLE_NAME"}
+    of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor, "GPU_HISTORY", *of_history}
+    of_jobs |= {"EVENT_RECORDER_FUNCTION", *of_history}
+    by_name = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks, "event_recorder": of_history}
+    extra = by_name.get(row.name, set()) | ({"CONSOLE_URL"} if row.name != "event_recorder" else set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
@@ -146,6 +150,19 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["ADOPT"] == "off"
     assert variables["CHECK_LEVEL"] == "2"
     assert variables["CHECK_RESERVES_GPUS"] == "true"
+
+
+def test_functions_that_notify_know_the_address_of_the_console(
+    production: Deployment, own_images: Deployment, with_ray: Deployment
+) -> None:
+    """That of the API by default, that of the setting if there is one, and none without a console."""
+
+    def known(where: Deployment, name: str = "Reconciler") -> str:
+        return str(where.only("AWS::Lambda::Function", name)["Environment"]["Variables"]["CONSOLE_URL"])
+
+    assert known(with_ray) == known(with_ray, "Ray") == "JobApi.ApiEndpoint/console"
+    assert known(own_images) == "https://heal.example.com/console"
+    assert known(production) == "", "callers sign their requests, so there is no console"
 
 
 def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment) -> None:
@@ -224,7 +241,7 @@ def test_what_runs_often_leaves_no_lines_of_lambdas_own(deployment: Deployment) 
     """At hundreds of runs a second START and REPORT would be the greater part of the bill."""
     levels = {
         function["FunctionName"]: function["LoggingConfig"].get("SystemLogLevel")
-        for function in deployment.at_run_time("AWS::Lambda::Function").values()
+        for function in deployment.package_functions().values()
     }
     assert levels == {f"gpu-recovery-{row.name}": "WARN" if row.name == "node_api" else None for row in FUNCTIONS}
 
@@ -247,10 +264,7 @@ def test_a_function_runs_traced_on_the_declared_platform(deployment: Deployment,
 
 def test_every_function_ships_the_same_package(deployment: Deployment) -> None:
     """One asset: the state machine never runs in two versions at once."""
-    assert (
-        len({json.dumps(function["Code"]) for function in deployment.at_run_time("AWS::Lambda::Function").values()})
-        == 1
-    )
+    assert len({json.dumps(function["Code"]) for function in deployment.package_functions().values()}) == 1
 
 
 def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: Path) -> None:
@@ -345,7 +359,7 @@ def test_every_function_has_the_own_layer(deployment: Deployment, china: Deploym
     """One template for every partition: the layer is an asset of the deployment and no publication of others."""
     for where in (deployment, china):
         assert len(where.of_type("AWS::Lambda::LayerVersion")) == 1
-        for function in where.at_run_time("AWS::Lambda::Function").values():
+        for function in where.package_functions().values():
             assert function["Layers"] == ["FunctionsPowertools"]
 
 
@@ -362,5 +376,5 @@ def test_a_layer_of_the_user_is_the_only_one(own_images: Deployment) -> None:
     assert not own_images.of_type("AWS::Lambda::LayerVersion")
     functions = own_images.of_type("AWS::Lambda::Function").values()
     layers = {function["FunctionName"]: function.get("Layers") for function in functions}
-    assert layers.pop("gpu-recovery-ray_runner") is None
+    assert layers.pop("gpu-recovery-ray_runner") is layers.pop("gpu-recovery-console") is None
     assert layers == {f"gpu-recovery-{row.name}": [LAYER_ARN] for row in FUNCTIONS}

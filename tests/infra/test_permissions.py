@@ -40,6 +40,8 @@ RUN_CHECKS = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-health-check:*", IN
     "iam:PassRole", CHECK_ROLES, TO_TASKS
 )
 RUN_TRAINING = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-training:*", IN_CLUSTER)
+WRITE_CONSOLE = _may("s3:PutObject", "VerdictsBucket.Arn/console/*")
+READ_CONSOLE = _may("s3:GetObject", "VerdictsBucket.Arn/console/*") | _may("s3:ListBucket", "VerdictsBucket.Arn")
 RECORDS = _may("s3:PutObject", "VerdictsBucket.Arn/jobs/*")
 TELL = (
     _may("sns:Publish", "OperatorsTopic")
@@ -71,7 +73,14 @@ REPAIR = SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
 DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
 EVENT_FUNCTIONS = [
     f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-{name}"
-    for name in ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "command_executor")
+    for name in (
+        "ecs_task_handler",
+        "dcgm_task_monitor",
+        "ecs_instance_monitor",
+        "reconciler",
+        "command_executor",
+        "event_recorder",
+    )
 ]
 REDRIVE = _may(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], DEAD_ENDS) | _may(
     "lambda:InvokeFunction", EVENT_FUNCTIONS
@@ -86,6 +95,9 @@ RECEIVE = _may(
     ],
     "QueuesScheduler.Arn",
 )
+READ_HISTORY = ["dynamodb:BatchGetItem", "dynamodb:Query"]
+HISTORY = "TablesEventHistory.Arn"
+GAUGES_ALONE = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": "gauge#*"}}
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 NODE_TOKEN_KEY = _may("secretsmanager:GetSecretValue", "NodeTokenKeySecret.Id")
 
@@ -93,10 +105,15 @@ ALLOWED = {
     "EcsTaskHandler": FOLLOW | FAIL | SET_STATE,
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
-    "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
-    "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
+    "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | WRITE_CONSOLE | _may("ecs:ListContainerInstances", CLUSTER)),
+    "Scheduler": (
+        FOLLOW | RUN_TRAINING | EC2 | RECEIVE | WRITE_CONSOLE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn")
+    ),
     "CommandExecutor": FOLLOW | FAIL | REPAIR | RUN_TRAINING,
-    "NodeApi": BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY,
+    "EventRecorder": _may([*READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], HISTORY) | FAIL,
+    "NodeApi": (
+        BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY | _may("dynamodb:PutItem", HISTORY, GAUGES_ALONE)
+    ),
     "JobApi": (
         BOTH_TABLES
         | TELL
@@ -104,6 +121,9 @@ ALLOWED = {
         | WAKE
         | REDRIVE
         | NODE_TOKEN_KEY
+        | _may(READ_HISTORY, HISTORY)
+        | READ_CONSOLE
+        | VERDICTS
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
         | _may("secretsmanager:GetSecretValue", "SigningKeySecret.Id")
     ),
@@ -135,7 +155,8 @@ def test_every_function_has_a_role_of_its_own_without_managed_policies(deploymen
     """A shared role, or AWS's broad ones, would undo the table."""
     functions = deployment.at_run_time("AWS::Lambda::Function")
     assert {function["Role"] for function in functions.values()} == {
-        f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS
+        "ConsoleRole.Arn",
+        *(f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS),
     }
     for name, role in deployment.of_type("AWS::IAM::Role").items():
         assert "ManagedPolicyArns" not in role, name
@@ -231,14 +252,19 @@ def test_the_second_topic_may_be_published_to_when_there_is_one(deployment: Depl
     for where, topics in ((deployment, {"OperatorsTopic"}), (production, {"OperatorsTopic", "OperatorsChat"})):
         for row in FUNCTIONS:
             granted = _granted(where, f"Functions{row.construct_id}Role")
-            assert {resource for action, resource, _ in granted if action == "sns:Publish"} == topics
+            expected = set() if row.name == "event_recorder" else topics
+            assert {resource for action, resource, _ in granted if action == "sns:Publish"} == expected
 
 
 def test_a_role_is_assumed_by_the_one_service_it_is_for(deployment: Deployment) -> None:
     """Functions by Lambda, the check's two roles by ECS, the build's by CodeBuild; no person and no other account."""
     expected = {f"Functions{row.construct_id}Role": "lambda.amazonaws.com" for row in FUNCTIONS}
     expected |= dict.fromkeys(("HealthCheckTaskRole", "HealthCheckExecutionRole"), "ecs-tasks.amazonaws.com")
-    expected |= {"ImagesRole": "lambda.amazonaws.com", "ImagesHealthCheckRole": "codebuild.amazonaws.com"}
+    expected |= {
+        "ConsoleRole": "lambda.amazonaws.com",
+        "ImagesRole": "lambda.amazonaws.com",
+        "ImagesHealthCheckRole": "codebuild.amazonaws.com",
+    }
     trusted = {}
     for name, role in deployment.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
@@ -262,11 +288,15 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
     }
     assert len(targets) >= 4
     assert callers == targets | {
-        (f"Functions{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
+        (f"{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
         for function, path in (
-            ("JobApi", "{proxy+}"),
-            ("NodeApi", "api/v1/{proxy+}"),
-            ("NodeApi", "api/v1/signed/{proxy+}"),
+            ("FunctionsJobApi", "{proxy+}"),
+            ("FunctionsJobApi", "api/v2/{proxy+}"),
+            ("FunctionsNodeApi", "api/v1/{proxy+}"),
+            ("FunctionsNodeApi", "api/v1/signed/{proxy+}"),
+            ("Console", ""),
+            ("Console", "console"),
+            ("Console", "console/{proxy+}"),
         )
     }
 

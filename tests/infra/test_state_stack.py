@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.console_snapshots import PREFIX
 
-from tests.aws.deployed_tables import LISTING, create_tables
+from tests.aws.deployed_tables import LISTING, create_history_table, create_tables
 from tests.infra.deployment import Deployment, listed
 
 pytestmark = pytest.mark.slow
@@ -116,8 +117,10 @@ def test_the_tables_of_the_other_tests_are_those_of_the_template(
     """They are made by hand for servers that read no templates; a key that drifts would be tested nowhere."""
     deployment: Deployment = request.getfixturevalue(where)
     made: dict[str, dict[str, Any]] = {}
+    client = SimpleNamespace(create_table=lambda **asked: made.__setitem__(asked["TableName"], asked))
+    create_history_table(client, "gpu-recovery-event-history")
     create_tables(
-        SimpleNamespace(create_table=lambda **asked: made.__setitem__(asked["TableName"], asked)),
+        client,
         "ecs-job-sub",
         "ecs_container_instance",
         is_complete=False,
@@ -129,7 +132,7 @@ def test_the_tables_of_the_other_tests_are_those_of_the_template(
         for part in ("KeySchema", "BillingMode"):
             assert table[part] == deployed[name][part]
         for part, key in (("AttributeDefinitions", "AttributeName"), ("GlobalSecondaryIndexes", "IndexName")):
-            by_name = [{one[key]: one for one in where[part]} for where in (table, deployed[name])]
+            by_name = [{one[key]: one for one in where.get(part, ())} for where in (table, deployed[name])]
             assert by_name[0] == by_name[1], name
 
 
@@ -170,14 +173,20 @@ def test_verdicts_are_private_and_expire_after_a_month(deployment: Deployment) -
     """Nobody needs a verdict for longer, and nobody outside ever."""
     bucket = deployment.only("AWS::S3::Bucket")
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
-    rule, _ = bucket["LifecycleConfiguration"]["Rules"]
+    rule, _, _ = bucket["LifecycleConfiguration"]["Rules"]
     assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("verdicts/", 30, "Enabled")
 
 
 def test_records_of_jobs_expire_after_a_year(deployment: Deployment) -> None:
     """They lie in the same bucket, which is kept from everybody outside."""
-    _, rule = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    _, rule, _ = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("jobs/", 365, "Enabled")
+
+
+def test_console_snapshots_expire_after_a_week(deployment: Deployment) -> None:
+    """A writer replaces them each minute; what nobody writes any more says nothing."""
+    _, _, rule = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == (PREFIX, 7, "Enabled")
 
 
 def test_the_operator_token_and_the_signing_keys_are_made_by_aws(deployment: Deployment) -> None:
@@ -199,8 +208,8 @@ def test_our_events_have_a_bus_of_their_own(deployment: Deployment) -> None:
 
 
 def test_every_log_group_has_the_retention_of_the_settings(deployment: Deployment, production: Deployment) -> None:
-    """Eight functions, the check, the API's access log, two of the image's build by default; none kept for ever."""
-    for where, days, number in ((deployment, 7, 12), (production, 120, 10)):
+    """Ten functions, the check, the API's access log, two of the image's build by default; none kept for ever."""
+    for where, days, number in ((deployment, 7, 14), (production, 120, 11)):
         groups = where.of_type("AWS::Logs::LogGroup")
         assert len(groups) == number
         assert {group["RetentionInDays"] for group in groups.values()} == {days}

@@ -66,10 +66,11 @@ RELEASE_0_1 = {"TablesJobs313634AE": {"due", "by_status"}, "TablesInstances67E1F
 
 
 def _indexes(deployment: Deployment) -> dict[str, set[str]]:
+    """Names of the indexes of each table that has any."""
     return {
         logical_id: {index["IndexName"] for index in resource["Properties"]["GlobalSecondaryIndexes"]}
         for logical_id, resource in deployment.templates["GpuRecoveryState"]["Resources"].items()
-        if resource["Type"] == "AWS::DynamoDB::Table"
+        if resource["Type"] == "AWS::DynamoDB::Table" and "GlobalSecondaryIndexes" in resource["Properties"]
     }
 
 

@@ -56,6 +56,8 @@ class Named:
             expected = {"TableName", "Operation"} if by_operation else {"TableName"}
         else:
             expected = DIMENSIONS.get(self.namespace, set())
+            if self.namespace == "AWS/Events" and dimensions.get("RuleName") == "RulesRecordedEvents":
+                expected = expected | {"EventBusName"}  # the one rule on our own bus
         return self.name in OF_AWS.get(self.namespace, set()) and set(dimensions) == expected
 
 

@@ -66,7 +66,9 @@ def carried(api: api_gateway.Api, request: httpx.Request, **context: Any) -> htt
     }
     with redirect_stdout(io.StringIO()):  # where the function's metrics go
         answer = api.functions.call("job_api", event)
-    return httpx.Response(answer["statusCode"], headers=answer["headers"], text=answer["body"])
+    raw = answer["body"].encode()
+    content = base64.b64decode(raw) if answer["isBase64Encoded"] else raw
+    return httpx.Response(answer["statusCode"], headers=answer["headers"], content=content)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ class Graveyard:
     done: list[tuple[str, Any]] = field(default_factory=list)
     origin: EventOrigin = field(default_factory=lambda: EventOrigin(ACCOUNT, REGION))
     executor_function: str = "gpu-recovery-command_executor"
+    recorder_function: str = "gpu-recovery-event_recorder"
 
     def depth(self, queue: DeadLetterQueue) -> int:
         return sum(one.queue is queue for one in self.letters)
@@ -153,6 +154,7 @@ FOREIGN = {
     "another account": {"account": "999999999999"},
     "another region": {"region": "eu-west-1"},
     "a program's own source": {"source": "my.app"},
+    "our own source, for a function that acts": {"source": "gpu.recovery"},
     "a partner's source": {"source": "aws.partner/example.com/ecs"},
     "no source": {"source": None},
     "a list of sources": {"source": ["aws.ecs"]},
@@ -173,6 +175,18 @@ def test_an_event_that_no_rule_of_ours_delivers_is_not_invoked(what: str, queue:
     assert "no rule of this deployment delivers its event" in fate.why
     assert (yard.letters, yard.done) == ([letter], [(FUNCTION, EVENT)])
     assert preview_redrive(Graveyard([letter]), ALL)[letter.queue][1] == [fate]
+
+
+RECORDER = FUNCTION.replace("ecs_task_handler", "event_recorder")
+
+
+def test_an_event_of_our_own_is_redriven_to_the_event_recorder_alone() -> None:
+    """It fills the gap in the event history. An event of AWS is none that the rule of the recorder delivers."""
+    ours_ = EVENT | {"source": "gpu.recovery", "detail-type": "Job State Changed"}
+    yard = Graveyard([failed(1, f"{RECORDER}:$LATEST", ours_), failed(2, f"{RECORDER}:$LATEST")])
+    fates = {fate.dead_letter.message_id: fate.why for fate in redrive(yard, ALL, 10)}
+    assert fates["m-1"] == "" and "no rule of this deployment delivers its event" in fates["m-2"]
+    assert yard.done == [(RECORDER, ours_)]
 
 
 EXECUTOR = FUNCTION.replace("ecs_task_handler", "command_executor")

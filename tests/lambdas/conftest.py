@@ -21,7 +21,7 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 
 from tests.aws.counted_aws import CountedAws, refuses_nothing
-from tests.aws.deployed_tables import create_tables
+from tests.aws.deployed_tables import create_history_table, create_tables
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
 from tests.lambdas.roles import refuses
@@ -33,6 +33,7 @@ HANDLERS = (
     "reconciler",
     "scheduler",
     "command_executor",
+    "event_recorder",
     "job_api",
     "node_api",
 )
@@ -156,6 +157,7 @@ def every_function(patch: pytest.MonkeyPatch) -> Iterator[Functions]:
     client = aws.client("dynamodb")
     jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
     create_tables(client, jobs, instances)
+    create_history_table(client, FUNCTION["EVENT_HISTORY_TABLE_NAME"])
     made = Functions(aws, DynamoStore(client, jobs, instances), log)
     patch.setattr(wiring, "utc_now", lambda: made.now)
     yield made

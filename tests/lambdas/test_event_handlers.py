@@ -62,6 +62,7 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
         "reconciler": {},
         "scheduler": {},
         "command_executor": {"job_id": JOB},
+        "event_recorder": {"source": "gpu.recovery", "account": "1", "region": "r"},
         "job_api": {
             "version": "2.0",
             "rawPath": "/api/v2/jobs",
@@ -237,9 +238,12 @@ def tick(number: int) -> dict[str, Any]:
 
 
 def test_a_pass_over_an_empty_line_reads_no_instance_and_the_next_tick_is_one_read(functions: Functions) -> None:
-    """The first has to look who is there; what it leaves behind is enough for every minute after it."""
+    """The first has to look who is there; what it leaves behind is enough for every minute after it.
+
+    It also reads the quota limits, which the web console shows while no job waits.
+    """
     functions.call("scheduler", tick(1))
-    assert functions.aws.operations("dynamodb") == {"GetItem": 1, "UpdateItem": 2, "Query": len(WAITING) + 1}
+    assert functions.aws.operations("dynamodb") == {"GetItem": 2, "UpdateItem": 2, "Query": len(WAITING) + 1}
     functions.aws.forget()
     functions.call("scheduler", tick(2))
     assert functions.aws.operations("dynamodb") == {"GetItem": 1}

@@ -93,7 +93,10 @@ def test_a_function_that_answers_the_internet_reaches_neither_tasks_nor_instance
 
 
 def test_the_node_api_reads_no_log_and_no_task_definition() -> None:
-    """It parses reports of up to a mebibyte from agents, and needs tables, the bus, wake-ups and its issuer key."""
+    """It parses reports of up to a mebibyte from agents, and needs tables, the bus, wake-ups and its issuer key.
+
+    Into the event history it may put gauges alone.
+    """
     (row,) = (row for row in FUNCTIONS if row.name == "node_api")
     assert row.permissions == {
         P.WRITE_JOBS,
@@ -103,6 +106,7 @@ def test_the_node_api_reads_no_log_and_no_task_definition() -> None:
         P.WAKE_SCHEDULER,
         P.WAKE_COMMAND_EXECUTOR,
         P.READ_NODE_TOKEN_KEY,
+        P.WRITE_GAUGES,
     }
 
 

@@ -13,7 +13,7 @@ from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
-from gpu_recovery.job_api.dependencies import Dependencies, LogPage
+from gpu_recovery.job_api.dependencies import Dependencies, Deployment, LogPage
 from gpu_recovery.job_api.router import ROUTES
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 
@@ -57,6 +57,7 @@ class Api:
             node_token_key=nobody,
             user_token_key=nobody,
             cursor_key=TOKEN.encode,
+            session_key=TOKEN.encode,
             dead_letters=nobody,
             operator_token=lambda: TOKEN,
             describe=lambda name: None,
@@ -64,7 +65,11 @@ class Api:
             rules=TaskDefinitionRules(("gpu-training",)),
             priority_max=Priority.HIGH,
             job_id_prefix="",
+            deployment=Deployment("cluster", "eu-central-1", "off"),
             log=logging.getLogger("api"),
+            history=nobody,
+            user_directory=nobody,
+            verdicts=nobody,
             ray_logs=Invoked(),
         )
 

@@ -9,8 +9,9 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from gpu_recovery.aws.item_codec import encode
-from gpu_recovery.aws.notification_requests import SCHEMA_VERSION, SOURCE, chat_request, event_entry, mail_request
+from gpu_recovery.aws.notification_requests import SCHEMA_VERSION, chat_request, event_entry, mail_request
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
+from gpu_recovery.core.event_origin import OWN_SOURCE
 from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery.job_api.openapi import document
@@ -77,7 +78,7 @@ def events() -> dict[str, Any]:
     message = NotifyOperator("incident-1", "SEV2", "subject", "body", "opened", job().job_id, A)
     told = PublishEvent("Job State Changed", {"job_id": job().job_id})
     return {
-        "source": SOURCE,
+        "source": OWN_SOURCE,
         "schema version": SCHEMA_VERSION,
         "schemas": found,
         "event entry": unpacked(event_entry(told, "cause", "gpu-recovery")),

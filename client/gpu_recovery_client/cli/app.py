@@ -16,7 +16,19 @@ import typer
 from typer.core import TyperGroup
 
 from gpu_recovery_client.api import RecoveryClient
-from gpu_recovery_client.cli import diagnose, doctor, fleet, instances, jobs, logs, queue, sandbox, simulate, submit
+from gpu_recovery_client.cli import (
+    console,
+    diagnose,
+    doctor,
+    fleet,
+    instances,
+    jobs,
+    logs,
+    queue,
+    sandbox,
+    simulate,
+    submit,
+)
 from gpu_recovery_client.cli import token as cli_token
 from gpu_recovery_client.cli.error_hints import advice
 from gpu_recovery_client.cli.options import examples
@@ -27,7 +39,7 @@ from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARI
 
 SECTIONS = {
     "Jobs": ("submit", "status", "list", "logs", "explain", "diagnose", "queue", "cancel", "suspend", "resume"),
-    "Machines": ("instances", "quarantine", "release", "fleet", "redrive", "doctor"),
+    "Machines": ("instances", "quarantine", "release", "fleet", "redrive", "doctor", "console"),
     "People and limits": ("token", "quota"),
     "On this machine": ("sandbox", "simulate"),
 }
@@ -143,6 +155,7 @@ _verb("quarantine", instances.quarantine, f'gpu-recovery quarantine {INSTANCE} -
 _verb("release", instances.release, f"gpu-recovery release {INSTANCE}")
 _verb("redrive", fleet.redrive, "gpu-recovery redrive --dry-run", "gpu-recovery redrive --queue failed")
 _verb("doctor", doctor.doctor, "gpu-recovery doctor", "gpu-recovery doctor --json")
+_verb("console", console.console, "gpu-recovery console", "gpu-recovery console --role viewer --no-browser")
 _verb("simulate", simulate.simulate, "gpu-recovery simulate goodput --help", context_settings=simulate.PASSED_ON)
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(queue.app, name="quota")

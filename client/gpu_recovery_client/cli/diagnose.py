@@ -17,9 +17,9 @@ from gpu_recovery.core.diagnosis.case import History
 from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
 from gpu_recovery.core.diagnosis.diagnose import diagnose as judge
 from gpu_recovery.core.diagnosis.report_text import Language, as_document, report_text
-from gpu_recovery.core.logs.classified_line import ClassifiedLine
 from gpu_recovery.core.logs.classify import Classified, classify
-from gpu_recovery.core.logs.kinds import CLASSES, LineRole, policy_of
+from gpu_recovery.core.logs.findings_document import findings_document, policy_after
+from gpu_recovery.core.logs.kinds import CLASSES
 
 from gpu_recovery_client.cli.flight_folder import diagnose_folder, read_sentences
 from gpu_recovery_client.cli.options import jobs_like
@@ -30,8 +30,6 @@ from gpu_recovery_client.render.table import line, table
 STDIN, WORKER = "-", "worker"
 PIECE_MAX = 1 << 20
 """Bytes of a line that are read at once; a longer line counts as several lines."""
-NOTHING_FAILED = "nothing: the program went on after this line"
-"""What follows from a log in which only warnings were found."""
 HEADER = ("LINE", "ROLE", "KIND", "TEXT")
 
 
@@ -63,7 +61,7 @@ def diagnose(
         raise typer.BadParameter("one of a job, --file, --log and --flight is needed", param_hint="JOB")
     if log is not None:
         classified = _classified(log)
-        print_view(_document(classified), lambda: _page(classified, terminal_width()), as_json)
+        print_view(findings_document(classified), lambda: _page(classified, terminal_width()), as_json)
         return
     if flight is not None:
         view = diagnose_folder(flight)
@@ -128,29 +126,10 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def _document(classified: Classified) -> dict[str, Any]:
-    """Return the findings (number, line, kind and role of each), the kind of the cause, and the cause."""
-    cause = classified.verdict
-    more = {"class": CLASSES[cause.kind], "policy": _policy(cause)} if cause else {}
-    return {
-        "findings": [_view(finding) for finding in classified.findings],
-        "verdict": classified.kind,
-        "cause": {**_view(cause), **more} if cause else None,
-    }
-
-
-def _view(finding: ClassifiedLine) -> dict[str, Any]:
-    return {"number": finding.number, "line": finding.line, "kind": finding.kind, "role": finding.role}
-
-
-def _policy(cause: ClassifiedLine) -> str:
-    return NOTHING_FAILED if cause.role is LineRole.WARNING else policy_of(cause.kind)
-
-
 def _page(classified: Classified, width: int | None) -> str:
     cause = classified.verdict
     if cause is None:
         return line("nothing in this log says that anything is wrong")
     rows = [(str(finding.number), finding.role, finding.kind, finding.line) for finding in classified.findings]
     verdict = line(f"verdict: {cause.kind} ({CLASSES[cause.kind]}), line {cause.number} ({cause.role})")
-    return table(HEADER, rows, width) + "\n" + verdict + line(f"then: {_policy(cause)}")
+    return table(HEADER, rows, width) + "\n" + verdict + line(f"then: {policy_after(cause)}")

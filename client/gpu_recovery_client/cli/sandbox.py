@@ -60,6 +60,7 @@ def up(
         print_json(state)
         return
     typer.echo(f"The sandbox is up: {state['api_url']}")
+    typer.echo(f"The web console is {state['console_url']}; `gpu-recovery console` opens it")
     if "ray_dashboard" in state:
         typer.echo(f"The Ray dashboard is {state['ray_dashboard']}")
     typer.echo(f"In {place.parent} and below, gpu-recovery finds it; the tokens are in {place / 'state.json'}")

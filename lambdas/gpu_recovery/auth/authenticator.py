@@ -62,6 +62,18 @@ class TokenAuthenticator:
             raise TokenInvalid(f"the token {match['id']} is unknown, expired or revoked")
         return record
 
+    def valid_record(self, token_id: str) -> Token:
+        """Return the record of a token by its id, without the token itself. A session names its parent so.
+
+        Raises:
+            TokenInvalid: the token is unknown, expired or revoked.
+        """
+        now = self._clock()
+        record = self._token(token_id, now)
+        if record is None or not record.is_valid(now):
+            raise TokenInvalid(f"the token {token_id} is unknown, expired or revoked")
+        return record
+
     def _token(self, token_id: str, now: datetime) -> Token | None:
         """Return the record of a token id from the cache or the store; None if it is unknown."""
         cached = self._read.get(token_id)

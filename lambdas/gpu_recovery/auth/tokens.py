@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -125,6 +125,18 @@ class TokenStore(TokenLookup, Protocol):
         Raises:
             StaleRecord: the list was written since its revision.
         """
+
+
+class UserDirectory(Protocol):
+    """Names and tokens of the users. A name is known once a token of the user was issued, or changed, by a release that
+    has the directory.
+    """
+
+    def user_names(self) -> Collection[str]:
+        """Return the names of the users that tokens were issued to, in any order."""
+
+    def load_token_lists(self, users: Sequence[str]) -> Mapping[str, TokenList]:
+        """Return the tokens of these users, freshly read. Users without tokens are left out."""
 
 
 def digest_of(token: str) -> str:

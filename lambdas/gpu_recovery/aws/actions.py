@@ -107,13 +107,14 @@ class AwsActions(ClusterActions):
 
     def notify(self, message: NotifyOperator) -> None:
         """Publish a notification on the SNS topic of its channel: e-mail, or chat if there is a chat topic."""
-        cluster = self.settings.cluster
+        cluster, console = self.settings.cluster, self.settings.console_url
         if message.channel is Channel.CHAT:
             # Pending chat notifications may outlive the chat topic of the deployment. They are dropped then.
             if self.settings.chat_topic_arn:
-                self._sns.publish(**notification_requests.chat_request(message, self.settings.chat_topic_arn, cluster))
+                topic = self.settings.chat_topic_arn
+                self._sns.publish(**notification_requests.chat_request(message, topic, cluster, console))
             return
-        self._sns.publish(**notification_requests.mail_request(message, self.settings.topic_arn, cluster))
+        self._sns.publish(**notification_requests.mail_request(message, self.settings.topic_arn, cluster, console))
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
         """Put the event on the deployment's event bus.

@@ -57,6 +57,7 @@ class AwsDeadLetters:
         self._scheduler_url = settings.scheduler_queue_url
         self.origin = settings.event_origin
         self.executor_function = settings.executor_function
+        self.recorder_function = settings.recorder_function
 
     def depth(self, queue: DeadLetterQueue) -> int:
         """Return the approximate number of messages in the queue."""

@@ -14,6 +14,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 
 from gpu_recovery.core import metrics as measures
+from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
@@ -84,6 +85,11 @@ class PowertoolsDecisionLog:
         """Log the failure with its traceback, and count it for the alarm on errors of the scheduler."""
         self.logger.error("placement_failed", exc_info=failure)
         self._measure(measures.of_failed_placement())
+
+    def snapshot_failed(self, name: SnapshotName, failure: Exception) -> None:
+        """Log the failure with its traceback, and count it."""
+        self.logger.error("snapshot_failed", extra={"snapshot": name.value}, exc_info=failure)
+        self._measure(measures.of_failed_snapshot())
 
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Log an event about a record that does not exist."""

@@ -245,6 +245,8 @@ class Table:
         start: Mapping[str, Any] | None = None,
         page: int | None = None,
         shown: str = "",
+        *,
+        forward: bool = True,
     ) -> Iterator[dict[str, Any]]:
         """Yield the items of an index in key order and read as many pages as needed.
 
@@ -257,6 +259,7 @@ class Table:
             start: the key of the item after which the query starts; None for the beginning.
             page: upper bound of the items that one call reads; None: as many as DynamoDB returns (1 MB).
             shown: the projection expression; "": all attributes in the index.
+            forward: False: in the reverse of the key order.
         """
         request: dict[str, Any] = {
             "TableName": self.name,
@@ -269,6 +272,8 @@ class Table:
             request["ExclusiveStartKey"] = typed(start)
         if shown:
             request["ProjectionExpression"] = shown
+        if not forward:
+            request["ScanIndexForward"] = False
         left = limit
         while left is None or left > 0:
             if left is not None or page is not None:

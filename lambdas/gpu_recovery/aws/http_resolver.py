@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 
 from gpu_recovery.auth.principals import user_arn
+from gpu_recovery.aws.http_response import response_of
 from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Route
-from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.response import ApiError
 from gpu_recovery.job_api.router import serve
 
 SHOWN_MAX = 200
@@ -36,18 +36,17 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
             request = app.current_event
             query, headers = request.query_string_parameters or {}, request.headers or {}
             signer = user_arn(request.raw_event)
-            return _response(
-                serve(
-                    dependencies(),
-                    route,
-                    request.path,
-                    parameters,
-                    query,
-                    headers,
-                    signer,
-                    lambda: request.decoded_body or "",
-                )
+            answer = serve(
+                dependencies(),
+                route,
+                request.path,
+                parameters,
+                query,
+                headers,
+                signer,
+                lambda: request.decoded_body or "",
             )
+            return response_of(answer, request.http_method, headers.get("if-none-match", ""))
 
         return respond
 
@@ -56,18 +55,14 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
 
     def unreadable(error: ItemUnreadable) -> Response[str]:
         dependencies().log.error("unreadable", exc_info=error)
-        return _response(ApiError(500, "unreadable", "A record cannot be read", str(error)).response())
+        answer = ApiError(500, "unreadable", "A record cannot be read", str(error)).response()
+        return response_of(answer, app.current_event.http_method, "")
 
     def no_route(error: NotFoundError) -> Response[str]:
         request = app.current_event
         detail = f"there is no {request.http_method[:16]} {request.path[:SHOWN_MAX]}"
-        return _response(ApiError(404, "no_such_route", "Not found", detail).response())
+        return response_of(ApiError(404, "no_such_route", "Not found", detail).response(), request.http_method, "")
 
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app
-
-
-def _response(answer: ApiResponse) -> Response[str]:
-    headers: dict[str, Any] = dict(answer.headers)
-    return Response(answer.status, answer.kind, answer.text, headers=headers)

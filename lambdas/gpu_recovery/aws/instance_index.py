@@ -57,6 +57,8 @@ _Reader = Callable[[Mapping[str, Any]], ListedInstance]
 _Entries = Callable[[], list[dict[str, Any]]]
 FIRST = " "
 """A key before every instance id."""
+LAST = "~"
+"""A character after every character of an instance id."""
 PAGE_SPARE = 1.3
 """Instances that a page reads from each partition key, as a multiple of its share."""
 _DEFAULTS: dict[str, Any] = {
@@ -116,19 +118,25 @@ class InstanceIndex:
                 by_status[instance.status].append(instance)
         return tuple(instance for status in statuses for instance in by_status[status])
 
-    def page(self, limit: int, cursor: str | None, unreadable: list[Exception] | None) -> InstancePage:
+    def page(
+        self, limit: int, cursor: str | None, unreadable: list[Exception] | None, prefix: str = ""
+    ) -> InstancePage:
         """Return a page of at most `limit` present instances in the order of their ids.
 
         Args:
             limit: upper bound of instances in the page.
             cursor: id of the last instance of the page before; None for the first page.
             unreadable: collects the errors of records that cannot be read. They count as instances of the page.
+            prefix: first characters of the ids. Only this range of the index is read.
         """
         after = cursor or FIRST
         items, read = self._items(
-            lambda: list(islice(self._in_order(after, limit), limit + 2)), shows_mark=cursor is None
+            lambda: list(islice(self._in_order(after, limit, prefix), limit + 2)),
+            shows_mark=cursor is None and not prefix,
         )
-        following = [item for item in items if item[self.table.key] > after]
+        following = [
+            item for item in items if item[self.table.key] > after and str(item[self.table.key]).startswith(prefix)
+        ]
         last = str(following[limit - 1][self.table.key]) if len(following) > limit else None
         return InstancePage(tuple(readable(read, following[:limit], unreadable)), last)
 
@@ -191,13 +199,19 @@ class InstanceIndex:
     def _shard(self, shard: int) -> Iterator[dict[str, Any]]:
         return self.table.query(LISTING, "#l = :l", {"#l": LISTING}, {":l": shard})
 
-    def _in_order(self, after: str, limit: int) -> Iterator[dict[str, Any]]:
-        """Yield the entries after the id `after` in the order of ids. Each partition key is read page by page."""
+    def _in_order(self, after: str, limit: int, prefix: str) -> Iterator[dict[str, Any]]:
+        """Yield the entries after the id `after` in the order of ids. Each partition key is read page by page.
+
+        With a prefix, the entry of `after` itself is among them: the condition of a key takes one range.
+        """
         names, values = {"#l": LISTING, "#k": self.table.key}, {":after": after}
+        condition = "#l = :l AND #k > :after"
+        if prefix:
+            values = {":after": max(after, prefix), ":last": f"{prefix}{LAST}"}
+            condition = "#l = :l AND #k BETWEEN :after AND :last"
         size = ceil(limit / SHARDS * PAGE_SPARE) + 1
         shards = [
-            self.table.query(LISTING, "#l = :l AND #k > :after", names, {**values, ":l": shard}, page=size)
-            for shard in range(SHARDS)
+            self.table.query(LISTING, condition, names, {**values, ":l": shard}, page=size) for shard in range(SHARDS)
         ]
         return heapq.merge(*shards, key=lambda item: str(item[self.table.key]))
 

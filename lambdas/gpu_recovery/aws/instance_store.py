@@ -225,9 +225,11 @@ class DynamoInstanceStore:
         """Return every instance in one of `statuses`, GONE excepted. The index may lag behind the latest writes."""
         return self.index.instances_in(statuses, unreadable)
 
-    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
-        """Return a page of at most `limit` present instances, in the order of their ids."""
-        return self.index.page(limit, cursor, unreadable)
+    def list_instances(
+        self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None, prefix: str = ""
+    ) -> InstancePage:
+        """Return a page of at most `limit` present instances with ids that begin with `prefix`, in the order of ids."""
+        return self.index.page(limit, cursor, unreadable, prefix)
 
     def complete_listing(self, now: datetime) -> None:
         """Add records that an older release wrote to the listing."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.item_codec import encode
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
-from gpu_recovery.core.notifications.template import Part, parts_of
+from gpu_recovery.core.event_origin import OWN_SOURCE
+from gpu_recovery.core.notifications.template import Part, Phase, parts_of
 
-SOURCE = "gpu.recovery"
 SCHEMA_VERSION = 1
 """Schema version of the events on the bus. Raise it if a consumer of the old form would misread the new form."""
 CHAT_TITLE_CHARACTERS_MAX = 250
@@ -37,23 +38,24 @@ def event_entry(event: PublishEvent, causation_id: str, bus_name: str) -> dict[s
     detail = {"metadata": metadata, "data": encode(event.data)}
     return {
         "EventBusName": bus_name,
-        "Source": SOURCE,
+        "Source": OWN_SOURCE,
         "DetailType": event.detail_type,
         "Detail": json.dumps(detail),
     }
 
 
-def mail_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
-    """Build the Publish request of an e-mail in plain text."""
+def mail_request(message: NotifyOperator, topic_arn: str, cluster: str, console_url: str = "") -> dict[str, Any]:
+    """Build the Publish request of an e-mail in plain text, with the link of its incident if there is a console."""
+    link = _console_line(message, console_url)
     return {
         "TopicArn": topic_arn,
         "Subject": message.subject,
-        "Message": message.body,
+        "Message": f"{message.body}\n{link}" if link else message.body,
         "MessageAttributes": _attributes(message, cluster),
     }
 
 
-def chat_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
+def chat_request(message: NotifyOperator, topic_arn: str, cluster: str, console_url: str = "") -> dict[str, Any]:
     """Build the Publish request for Amazon Q Developer in chat applications.
 
     The service drops messages that do not follow its own schema, and reports no error.
@@ -62,16 +64,18 @@ def chat_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[
     """
     return {
         "TopicArn": topic_arn,
-        "Message": json.dumps(chat_document(message, topic_arn, cluster)),
+        "Message": json.dumps(chat_document(message, topic_arn, cluster, console_url)),
         "MessageAttributes": _attributes(message, cluster),
     }
 
 
-def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
+def chat_document(message: NotifyOperator, topic_arn: str, cluster: str, console_url: str = "") -> dict[str, Any]:
     """Return the message in the schema of custom notifications (version 1.0).
 
-    Markup in the texts is escaped, so output of programs can neither mention users of the chat nor create links.
+    Markup in the texts is escaped, so output of programs can neither mention users of the chat nor create links. The
+    last of the next steps is the link of the incident, if there is a console.
     """
+    link = _console_line(message, console_url)
     parts = parts_of(message.body)
     title = _plain(message.subject)[:CHAT_TITLE_CHARACTERS_MAX]
     paragraphs = [_paragraph(part, parts.get(part, [])) for part in (Part.WHAT, Part.EVIDENCE, Part.DONE, Part.NEXT)]
@@ -81,7 +85,7 @@ def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict
         "textType": "client-markdown",
         "title": title,
         "description": "\n\n".join(paragraphs),
-        "nextSteps": [_step(line) for line in parts.get(Part.YOU, [])],
+        "nextSteps": [_step(line) for line in [*parts.get(Part.YOU, []), *([link] if link else [])]],
         "keywords": [keyword for keyword in (message.severity, message.phase, *_about(message).values()) if keyword],
     }
     metadata = {
@@ -106,6 +110,17 @@ def _attributes(message: NotifyOperator, cluster: str) -> dict[str, dict[str, st
         **_about(message),
     }
     return {name: {"DataType": "String", "StringValue": value} for name, value in values.items() if value}
+
+
+def _console_line(message: NotifyOperator, console_url: str) -> str:
+    """Return the line with the address of the message's incident in the console.
+
+    Returns:
+        "" without a console, and for a message about no incident of a job or an instance, which has no page.
+    """
+    if not console_url or message.phase == Phase.NOTED or not any(_about(message).values()):
+        return ""
+    return f"Console: {console_url}#/incidents/{quote(message.incident_id, safe='')}"
 
 
 def _about(message: NotifyOperator) -> dict[str, str]:

@@ -75,6 +75,13 @@ class LambdaSettings:
     """Name of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     executor_function: str = ""
     """Name of the command executor. Only the two API functions have the variable."""
+    event_history_table: str = ""
+    gpu_history: bool = False
+    """Table of the event history. Only the event recorder and the job API have the variable."""
+    recorder_function: str = ""
+    """Name of the event recorder. Only the job API has the variable."""
+    console_url: str = ""
+    """Address of the web console, for links in messages; "" without a console."""
 
     @property
     def event_origin(self) -> EventOrigin:
@@ -153,6 +160,10 @@ class LambdaSettings:
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
             executor_function=environment.get("COMMAND_EXECUTOR_FUNCTION", ""),
+            event_history_table=environment.get("EVENT_HISTORY_TABLE_NAME", ""),
+            gpu_history=one_of("GPU_HISTORY", "off", ("on", "off")) == "on",
+            recorder_function=environment.get("EVENT_RECORDER_FUNCTION", ""),
+            console_url=environment.get("CONSOLE_URL", ""),
         )
 
 

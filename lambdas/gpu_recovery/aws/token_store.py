@@ -6,16 +6,23 @@ reads one item. Tokens are never deleted: a token expires by its date, and an ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.dynamodb import Put, Table
 from gpu_recovery.aws.instance_store import instance_in
-from gpu_recovery.aws.item_codec import decode, encode, item_of, reading
+from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.ports.errors import StaleRecord
+
+USER_NAMES, NAMES = "#user-names", "names"
+"""Key of the item with the names of the users, and its attribute, a set of texts."""
+ITEM_FULL = "Item size"
+"""Part of the message with which DynamoDB refuses an item of more than 400 KB."""
 
 
 class _DynamoTokens:
@@ -52,8 +59,10 @@ class _DynamoTokens:
     def load_tokens(self, holder: str) -> TokenList:
         """Return the tokens of `holder`; an empty list if there are none. Raises ItemUnreadable."""
         item = self.items.get(self._list_key(holder))
-        if item is None:
-            return TokenList(self.kind, holder)
+        return TokenList(self.kind, holder) if item is None else self._list_of(holder, item)
+
+    def _list_of(self, holder: str, item: Mapping[str, Any]) -> TokenList:
+        """Return the list of tokens that an item holds. Raises ItemUnreadable."""
         with reading(f"the tokens of {holder}", item, self.kind.holder_field):
             tokens = tuple(self.token_of(entry["token_id"], entry) for entry in item.get("tokens", ()))
             return TokenList(self.kind, item[self.kind.holder_field], tokens, int(item.get("revision", 0)))
@@ -143,7 +152,47 @@ class NodeTokensWithInstance:
 
 
 class DynamoUserTokenStore(_DynamoTokens):
-    """Store of the user tokens, in the job table; `client` is a low-level boto3 DynamoDB client."""
+    """Store of the user tokens, in the job table; `client` is a low-level boto3 DynamoDB client.
+
+    It is also the `auth.tokens.UserDirectory`: one item holds the names of the users. With names of ten characters, an
+    item of 400 KB holds 30,000.
+    """
 
     def __init__(self, client: Any, table_name: str) -> None:
         super().__init__(Table(client, table_name, "job_id_rank"), TokenKind.USER, "user-token")
+
+    def save_token(self, listed: TokenList, changed: Token) -> None:
+        """Save a list of tokens, and the item of its new or changed token. The name of the user is recorded first.
+
+        A name without tokens is not shown, so it does no harm if the second write fails.
+
+        Raises:
+            StaleRecord: another writer saved the list since its revision.
+        """
+        self._add_name(listed.holder)
+        super().save_token(listed, changed)
+
+    def _add_name(self, user: str) -> None:
+        """Record the name of a user. A name that the item has no room for is left out: the token is what counts."""
+        change, names = "SET #v = :v ADD #n :n", {"#n": NAMES, "#v": "schema"}
+        try:
+            self.items.update(USER_NAMES, change, "NOT contains(#n, :user)", names, _name_values(user))
+        except ClientError as error:
+            told = error.response["Error"]
+            if told["Code"] != "ValidationException" or ITEM_FULL not in told.get("Message", ""):
+                raise
+
+    def user_names(self) -> Collection[str]:
+        """Return the names of the users that tokens were issued to."""
+        names: Collection[str] = (self.items.get(USER_NAMES) or {}).get(NAMES, frozenset())
+        return names
+
+    def load_token_lists(self, users: Sequence[str]) -> Mapping[str, TokenList]:
+        """Return the tokens of these users. Users without tokens are left out. Raises ItemUnreadable."""
+        keys = {self._list_key(user): user for user in users}
+        items = self.items.get_all(list(keys))
+        return {keys[key]: self._list_of(keys[key], item) for key, item in items.items()}
+
+
+def _name_values(user: str) -> dict[str, Any]:
+    return {":n": {user}, ":user": user, ":v": SCHEMA}

@@ -17,18 +17,24 @@ from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.command_executor import CommandExecutor
+from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
+from gpu_recovery.aws.event_history_store import DynamoEventHistory
 from gpu_recovery.aws.fields import fields_of
+from gpu_recovery.aws.gpu_history_store import DynamoGpuHistory
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
 from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.commands import Channel
+from gpu_recovery.core.event_origin import SOURCES
 from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
+from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.recovery import Recovery
 
 # Most invocations change no status and emit no metric. Powertools would warn at each of them.
@@ -92,6 +98,15 @@ def recovery() -> Recovery:
     )
 
 
+@cache
+def snapshot_writer() -> SnapshotWriter:
+    """Return the writer of the console snapshots. It remembers between invocations what it wrote last."""
+    loop = recovery()
+    return SnapshotWriter(
+        S3ConsoleSnapshots(settings().verdict_bucket, ONE_SHORT_TRY), loop.clock, loop.decision_log.snapshot_failed
+    )
+
+
 def timed_recovery(context: Any) -> Recovery:
     """Return the loop for one invocation: commands that would begin shortly before its timeout stay due at once.
 
@@ -118,17 +133,43 @@ def api_recovery(*also_left: type, **changes: Any) -> Recovery:
     return replace(recovery(), hand_over=hand_over, **changes)
 
 
-def is_refused(event: Mapping[str, Any]) -> bool:
+@cache
+def event_history() -> DynamoEventHistory:
+    """Return the event history, for the functions that write or read it.
+
+    Raises:
+        LambdaSettingsInvalid: the environment does not name its table.
+    """
+    table = settings().event_history_table
+    if not table:
+        raise LambdaSettingsInvalid("environment variable EVENT_HISTORY_TABLE_NAME is not set")
+    return DynamoEventHistory(dynamodb(), table)
+
+
+def is_refused(event: Mapping[str, Any], sources: frozenset[str] = SOURCES) -> bool:
     """Return whether an EventBridge event is of another origin than the deployment's rules, and log the reason.
 
     The functions do nothing with such an event. It costs no read, and it is not raised, because no retry changes it.
+
+    Args:
+        event: the event.
+        sources: sources of the rules that invoke the function.
 
     Raises:
         EventUnreadable: the event names no source, account or region, as no event of EventBridge does.
     """
     fields = fields_of(event).required("source").required("account").required("region")
     origin = {name: fields.values[name] for name in ("source", "account", "region")}
-    reason = settings().event_origin.refusal_of(**origin)
+    reason = settings().event_origin.refusal_of(**origin, sources=sources)
     if reason:
         logger.warning("event_refused", extra={"reason": reason, "refused_event": event.get("id")})
     return bool(reason)
+
+
+def gauge_recorder() -> GaugeRecorder | None:
+    """Return the recorder of the GPUs' gauges; None if the deployment keeps no GPU history."""
+    environment = settings()
+    if not environment.gpu_history or not environment.event_history_table:
+        return None
+    history = DynamoGpuHistory(environment.event_history_table)
+    return GaugeRecorder(history, lambda error: logger.warning("gpu_history_failed", exc_info=error))

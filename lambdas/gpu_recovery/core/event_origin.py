@@ -12,6 +12,10 @@ from typing import Any
 
 SOURCES = frozenset({"aws.cloudwatch", "aws.ec2", "aws.ecs", "aws.events", "aws.health"})
 """Sources of the rules and schedules. The names are exact: a partner may send events as `aws.partner/...`."""
+OWN_SOURCE = "gpu.recovery"
+"""Source of our own events on the bus."""
+RECORDED_SOURCES = frozenset({OWN_SOURCE})
+"""Sources of the events that the event recorder takes. No other function takes our own events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +25,19 @@ class EventOrigin:
     account: str
     region: str
 
-    def refusal_of(self, source: Any, account: Any, region: Any) -> str:
+    def refusal_of(self, source: Any, account: Any, region: Any, sources: frozenset[str] = SOURCES) -> str:
         """Return why an event with these fields does not come from a rule of the deployment; "" if it may.
 
         Such an event never becomes acceptable, so a retry is useless.
+
+        Args:
+            source: source of the event.
+            account: account of the event.
+            region: region of the event.
+            sources: sources of the rules that invoke the function.
         """
-        if not isinstance(source, str) or source not in SOURCES:
-            return f"its source {_shown(source)} is not {', '.join(sorted(SOURCES))}"
+        if not isinstance(source, str) or source not in sources:
+            return f"its source {_shown(source)} is not {', '.join(sorted(sources))}"
         if account != self.account:
             return f"it is of account {_shown(account)}, not {self.account}"
         if region != self.region:

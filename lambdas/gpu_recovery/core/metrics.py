@@ -145,6 +145,9 @@ METRICS: dict[str, MetricType] = {
         name: MetricType(Unit.COUNT, f"{what} that are {state} at {priority.name}, each minute while there are any")
         for (state, what, priority), name in TOTALS.items()
     },
+    "SnapshotFailed": MetricType(
+        Unit.COUNT, "a console snapshot could not be written; it is tried again in the next run"
+    ),
     "Unsaid": MetricType(
         Unit.COUNT, "an event of ours or a call for another function could not be sent; it is tried again"
     ),
@@ -216,6 +219,11 @@ def of_notification(command: Any, sent: bool) -> list[MetricValue]:
 def of_failed_placement() -> list[MetricValue]:
     """Return the metric of a job that the scheduler could not give its place, or whose command failed."""
     return [MetricValue("PlacementsFailed")]
+
+
+def of_failed_snapshot() -> list[MetricValue]:
+    """Return the metric of a console snapshot that could not be written."""
+    return [MetricValue("SnapshotFailed")]
 
 
 def _of_job(before: Job, after: Job) -> list[MetricValue]:

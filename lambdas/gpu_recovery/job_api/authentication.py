@@ -5,8 +5,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NoReturn
 
+from gpu_recovery.auth import sessions
 from gpu_recovery.auth.authenticator import TokenInvalid, TokenMissing
 from gpu_recovery.auth.principals import signer_of
 from gpu_recovery.auth.roles import Role
@@ -24,11 +26,20 @@ _SIGV4 = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request. `user` is "" for the operator token and for a call without a token."""
+    """The caller of a request.
+
+    user:       name of the user, "" for the operator token and for a call without a token.
+    token_id:   id of the user's token, or of the parent of the session; "" for the operator token.
+    expires_at: end of the token or the session; None if it does not end by itself.
+    is_session: whether the caller sent a session.
+    """
 
     name: str
     role: Role | None
     user: str = ""
+    token_id: str = ""
+    expires_at: datetime | None = None
+    is_session: bool = False
 
     def may(self, needed: Role | None) -> bool:
         """Return whether the caller's role includes the role `needed`. Every caller may use a route that needs None."""
@@ -67,6 +78,8 @@ def caller_of(dependencies: Dependencies, authorization: str, user_arn: str) -> 
     if dependencies.principals is not None:
         return _caller_of_signer(dependencies.principals, user_arn)
     scheme, _, token = authorization.partition(" ")
+    if scheme == "Bearer" and token.startswith(sessions.PREFIX):
+        return _caller_of_session(dependencies, token)
     if scheme == "Bearer" and token.startswith(TokenKind.USER.prefix):
         return _caller_of_user_token(dependencies, token)
     expected = f"Bearer {dependencies.operator_token()}"
@@ -81,7 +94,29 @@ def _caller_of_user_token(dependencies: Dependencies, token: str) -> Caller:
         record = dependencies.users.authenticate(token)
     except (TokenInvalid, TokenMissing) as error:
         _raise_unauthorized(str(error))
-    return Caller(record.holder, record.role, record.holder)
+    return Caller(record.holder, record.role, record.holder, record.token_id, record.expires_at)
+
+
+def _caller_of_session(dependencies: Dependencies, text: str) -> Caller:
+    """Return the caller of a session. The session ends with its parent token."""
+    try:
+        session = sessions.verified_session(dependencies.session_key, text, dependencies.recovery.clock())
+        if session.user:
+            record = dependencies.users.valid_record(session.parent)
+            if record.holder != session.user or record.role is None or not record.role.covers(session.role):
+                raise TokenInvalid("the token of the session has changed: sign in again")
+        elif not hmac.compare_digest(session.parent, operator_mark(dependencies)):
+            raise TokenInvalid("the operator token of the session was replaced: sign in again")
+    except TokenInvalid as error:
+        _raise_unauthorized(str(error))
+    name = session.user or OPERATOR
+    token_id = session.parent if session.user else ""
+    return Caller(name, session.role, session.user, token_id, session.expires_at, is_session=True)
+
+
+def operator_mark(dependencies: Dependencies) -> str:
+    """Return the mark of the present operator token, which its sessions name as their parent."""
+    return sessions.operator_mark(dependencies.session_key(), dependencies.operator_token())
 
 
 def _caller_of_signer(roles: Mapping[str, Role], user_arn: str) -> Caller:

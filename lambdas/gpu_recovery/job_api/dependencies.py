@@ -8,15 +8,18 @@ from typing import Any, Protocol
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.tokens import TokenStore
+from gpu_recovery.auth.tokens import TokenStore, UserDirectory
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
+from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL, DeadLetterCounts, SnapshotCache, TimedCache
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
+from gpu_recovery.ports.event_history import HistoryReader
+from gpu_recovery.ports.verdict_documents import VerdictDocuments
 from gpu_recovery.recovery import Recovery
 
 
@@ -75,24 +78,46 @@ class RayLogs(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The deployment that the API belongs to.
+
+    cluster: name of the ECS cluster.
+    region:  AWS region.
+    adopt:   whether tasks that users start themselves are adopted: off, observe or recover.
+    """
+
+    cluster: str
+    region: str
+    adopt: str
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """Everything that a route may use.
 
+    user_directory: names of the users that tokens were issued to.
+    verdicts:       verdict documents of health checks.
     dead_letters:   returns the dead-letter queues. Only the routes of dead letters call it.
     node_token_key: returns the issuer key of node tokens.
     user_token_key: returns the issuer key of user tokens.
     cursor_key:     returns the key that signs cursors.
+    session_key:    returns the key that signs sessions.
     operator_token: returns the operator token.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
     rules:          what the deployment demands of the task definitions of jobs.
     priority_max:   highest priority that a user may ask for without a quota of this priority.
+    deployment:     the deployment that the API belongs to.
+    history:        the event history.
     job_id_prefix:  first characters of each new job id.
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
     ray_logs:       None if the deployment has no Ray cluster.
     principals:     role by IAM principal, if callers sign their requests; None if callers send tokens.
     queue_views:    the view of the queue that further pages are taken from.
+    snapshots:      the console snapshots.
+    dead_letter_counts: the numbers of dead letters that the overview shows.
+    history_cache:  what the overview shows of the event history.
     """
 
     recovery: Recovery
@@ -102,10 +127,13 @@ class Dependencies:
     logs: JobLogs
     node_tokens: TokenStore
     user_tokens: TokenStore
+    user_directory: UserDirectory
+    verdicts: VerdictDocuments
     users: TokenAuthenticator
     node_token_key: Callable[[], bytes]
     user_token_key: Callable[[], bytes]
     cursor_key: Callable[[], bytes]
+    session_key: Callable[[], bytes]
     dead_letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
@@ -113,8 +141,13 @@ class Dependencies:
     rules: TaskDefinitionRules
     priority_max: Priority
     job_id_prefix: str
+    deployment: Deployment
     log: Log
+    history: HistoryReader
     records: str = ""
     ray_logs: RayLogs | None = None
     principals: Mapping[str, Role] | None = None
     queue_views: QueueViews = field(default_factory=QueueViews)
+    snapshots: SnapshotCache = field(default_factory=SnapshotCache)
+    dead_letter_counts: DeadLetterCounts = field(default_factory=DeadLetterCounts)
+    history_cache: TimedCache[Any] = field(default_factory=lambda: TimedCache(SNAPSHOT_TTL))

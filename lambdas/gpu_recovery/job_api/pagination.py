@@ -38,19 +38,22 @@ PAGING = (
 )
 
 
-def asked_page(dependencies: Dependencies, request: Request, purpose: str) -> tuple[int, str | None]:
+def asked_page(
+    dependencies: Dependencies, request: Request, purpose: str, most: int = PAGE_MAX
+) -> tuple[int, str | None]:
     """Return the number of items that the request asks for, and the position after which its page begins.
 
     Args:
         dependencies: gives the key that signs cursors.
         request: its query may hold `limit` and `cursor`.
         purpose: name of the list. A cursor of another list is rejected.
+        most: upper bound of the items of a page, if the request asks for more.
 
     Raises:
         ApiError: 400, the limit is malformed.
         CursorInvalid: the cursor was issued for another list, or was not issued at all.
     """
-    limit = request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX
+    limit = min(most, request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX)
     cursor = request.query.get("cursor")
     return limit, None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
 
@@ -62,6 +65,7 @@ def page_of(
     items: Iterable[Item],
     name: Callable[[Item], str],
     order: Callable[[Item], tuple[Any, ...]],
+    most: int = PAGE_MAX,
 ) -> tuple[list[Item], str | None]:
     """Return the requested page, and the cursor of the next page; None if this page is the last.
 
@@ -72,12 +76,13 @@ def page_of(
         items: all items of the list, in any order.
         name: returns the name of an item, which cursors contain.
         order: returns the sort key of an item: JSON values, different for every item.
+        most: upper bound of the items of a page, if the request asks for more.
 
     Raises:
         ApiError: 400, the limit is malformed.
         CursorInvalid: the cursor was issued for another list or by another release, or was not issued at all.
     """
-    limit, after_place = asked_page(dependencies, request, purpose)
+    limit, after_place = asked_page(dependencies, request, purpose, most)
     ordered = sorted(items, key=order)
     if after_place is not None:
         last_names, last_order = _read_place(after_place)

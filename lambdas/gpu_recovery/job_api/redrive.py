@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from gpu_recovery.auth.tokens import INSTANCE_ID
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.core.event_origin import EventOrigin
+from gpu_recovery.core.event_origin import RECORDED_SOURCES, SOURCES, EventOrigin
 from gpu_recovery.core.job.adoption import JOB_ID
 
 FUNCTION = re.compile(r"(?P<arn>arn:[a-z-]+:lambda:[a-z0-9-]+:\d{12}:function:(?P<name>[\w-]{1,140}))(:[\w$-]+)?")
@@ -108,6 +108,10 @@ class DeadLetters(Protocol):
     @property
     def executor_function(self) -> str:
         """Name of the command executor."""
+
+    @property
+    def recorder_function(self) -> str:
+        """Name of the event recorder."""
 
     def depth(self, queue: DeadLetterQueue) -> int:
         """Return the approximate number of dead letters in the queue."""
@@ -203,7 +207,8 @@ def _preview(dead_letters: DeadLetters, dead_letter: DeadLetter) -> RedriveResul
     source, account, region = (target.event.get(name) for name in ("source", "account", "region"))
     is_request = target.name == dead_letters.executor_function and _names_one_record(target.event)
     is_checked = bool(target.function_arn) and not is_request
-    refusal = dead_letters.origin.refusal_of(source, account, region) if is_checked else ""
+    sources = RECORDED_SOURCES if target.name == dead_letters.recorder_function else SOURCES
+    refusal = dead_letters.origin.refusal_of(source, account, region, sources) if is_checked else ""
     why = f"no rule of this deployment delivers its event: {refusal}" if refusal else ""
     return RedriveResult(dead_letter, target.name, why, _shown(source), _shown(account))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.sessions import LIFETIME_S_MAX as SESSION_S_MAX
+from gpu_recovery.auth.sessions import LIFETIME_S_MIN as SESSION_S_MIN
 from gpu_recovery.auth.tokens import LIFETIME_S_MAX, LIFETIME_S_MIN, NOTE_MAX
 from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
 from gpu_recovery.core.job import verl_template
@@ -86,12 +88,15 @@ REQUEST_SCHEMAS: dict[str, Schema] = {
         reports=list_of(ANY_OBJECT),
         workers=list_of(ANY_OBJECT),
         at_s={"type": "number"},
+        log=TEXT,
+        name=_TEXT_255,
     ),
     "LimitsWanted": request_object(("limits",), limits=request_object(**LIMITS)),
     "Because": request_object(because=none_or(_REASON)),
     "Why": request_object(("because",), because=_REASON),
     "TokenWish": request_object(**_TOKEN_LIFETIME),
     "UserTokenWish": request_object(role=one_of(Role), **_TOKEN_LIFETIME),
+    "SessionWish": request_object(role=one_of(Role), expires_in_s=between(SESSION_S_MIN, SESSION_S_MAX)),
     "LockWish": request_object(
         ("job_id", "owner"),
         **_LOCK_OWNER,

@@ -5,12 +5,16 @@ from __future__ import annotations
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.liveness import Liveness
-from gpu_recovery.core.queue.quota import ANY
-from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind
+from gpu_recovery.core.logs.kinds import LineKind, LineRole, LogClass
+from gpu_recovery.core.policy import Preset
+from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
+from gpu_recovery.job_api.console_schemas import CONSOLE_SCHEMAS, OUT_OF_USE, QUOTAS, TOTALS
+from gpu_recovery.job_api.history_schemas import HISTORY_SCHEMAS
+from gpu_recovery.job_api.instance_schemas import DEPARTURE, HEALTH, HEARTBEAT, HELD, INSTANCE_SCHEMAS, NEED, NODE_AGENT
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
     ANY_OBJECT,
@@ -31,6 +35,7 @@ from gpu_recovery.job_api.schema_types import (
 )
 from gpu_recovery.wire.attempts import AttemptStatus
 from gpu_recovery.wire.event_types import EventType
+from gpu_recovery.wire.jobs import ROW_FIELDS
 
 _DIAGNOSIS_RESULT = response_object(
     attempt=INTEGER,
@@ -43,7 +48,6 @@ _DIAGNOSIS_RESULT = response_object(
     sentence=TEXT,
 )
 _SCOPE = response_object(kind=one_of(ScopeKind), names=list_of(TEXT))
-_QUOTA_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
 _SUMMARY: dict[str, Schema] = {
     "job_id": TEXT,
     "status": one_of(JobStatus),
@@ -71,6 +75,7 @@ _SUMMARY: dict[str, Schema] = {
     "short_of": none_or(TEXT),
     "next_run_at": none_or(TIME),
 }
+_ROW = {name: _SUMMARY[name] for name in ROW_FIELDS}
 _ATTEMPT = response_object(
     attempt=INTEGER,
     attempt_id=TEXT,
@@ -110,26 +115,26 @@ _DECISION: dict[str, Schema] = {
     "attempt": INTEGER,
     "reason": TEXT,
 }
-_TOTAL = response_object(jobs=INTEGER, instances=INTEGER, gpus=INTEGER)
+_WAITING = response_object(
+    job_id=TEXT,
+    user=TEXT,
+    priority=PRIORITY,
+    asked_priority=PRIORITY,
+    group=TEXT,
+    nodes=INTEGER,
+    gpus=INTEGER,
+    status=none_or(one_of(JobStatus)),
+    queued_at=TIME,
+    position=none_or(INTEGER),
+    short_of=none_or(TEXT),
+    sentence=TEXT,
+    earliest_at=none_or(TIME),
+    backend=one_of(Backend),
+)
+# Only the snapshot has these properties, so they are not required.
+_WAITING["properties"] |= {"blockers": list_of(TEXT), "would_suspend": list_of(TEXT)}
 _QUEUE = response_object(
-    waiting=list_of(
-        response_object(
-            job_id=TEXT,
-            user=TEXT,
-            priority=PRIORITY,
-            asked_priority=PRIORITY,
-            group=TEXT,
-            nodes=INTEGER,
-            gpus=INTEGER,
-            status=none_or(one_of(JobStatus)),
-            queued_at=TIME,
-            position=none_or(INTEGER),
-            short_of=none_or(TEXT),
-            sentence=TEXT,
-            earliest_at=none_or(TIME),
-            backend=one_of(Backend),
-        )
-    ),
+    waiting=list_of(_WAITING),
     running=list_of(
         response_object(
             job_id=TEXT,
@@ -145,16 +150,25 @@ _QUEUE = response_object(
             backend=one_of(Backend),
         )
     ),
-    totals=list_of(response_object(priority=PRIORITY, running=_TOTAL, queued=_TOTAL)),
-    quotas=list_of(
-        response_object(user=TEXT, priority=_QUOTA_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
-    ),
+    totals=TOTALS,
+    quotas=QUOTAS,
     reservations=list_of(response_object(job_id=TEXT, group=TEXT, hosts=list_of(TEXT), at=none_or(TIME))),
     next_cursor=none_or(TEXT),
     unreadable=list_of(TEXT),
 )
+_LOG_FINDING: dict[str, Schema] = {
+    "number": INTEGER,
+    "line": TEXT,
+    "kind": one_of(LineKind),
+    "role": one_of(LineRole),
+}
+_QUEUE["properties"] |= {
+    "as_of": none_or(TIME),
+    "groups": list_of(TEXT),
+    "waiting_more": INTEGER,
+    "running_more": INTEGER,
+}
 _OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
-_OUT_OF_USE = response_object(kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT,
     "status": one_of(InstanceStatus),
@@ -173,16 +187,19 @@ _INSTANCE: dict[str, Schema] = {
     "incident_id": none_or(TEXT),
     "drained": BOOLEAN,
     "availability_zone": TEXT,
+    "group": TEXT,
+    "rack": TEXT,
     "silent_since": none_or(TIME),
     "suspicion": none_or(TEXT),
-    "health": by_name(ANY_OBJECT),
-    "departure": none_or(ANY_OBJECT),
-    "need": none_or(ANY_OBJECT),
-    "held": none_or(ANY_OBJECT),
+    "health": HEALTH,
+    "departure": DEPARTURE,
+    "need": NEED,
+    "held": HELD,
     "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
-    "out_of_use": list_of(_OUT_OF_USE),
+    "out_of_use": list_of(OUT_OF_USE),
 }
-_NODE_AGENT = none_or(response_object(seen_at=TIME, liveness=one_of(Liveness)))
+
+_INSTANCE_ALONE = response_object(**_INSTANCE, history=list_of(ref("Decision")))
 _TOKEN: dict[str, Schema] = {
     "live": BOOLEAN,
     "issued_at": TIME,
@@ -220,7 +237,12 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         },
     },
     "JobSummary": response_object(**_SUMMARY),
-    "Jobs": response_object(jobs=list_of(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)),
+    "JobRow": response_object(**_ROW),
+    "Jobs": response_object(
+        jobs=list_of({"anyOf": [ref("JobSummary"), ref("JobRow")]}),
+        next_cursor=none_or(TEXT),
+        unreadable=list_of(TEXT),
+    ),
     "Job": response_object(
         **_SUMMARY,
         container=TEXT,
@@ -295,38 +317,48 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         unread_logs=by_name(TEXT),
         outcome=none_or(_OUTCOME),
     ),
+    "LogFinding": response_object(**_LOG_FINDING),
+    "LogFindings": response_object(
+        name=TEXT,
+        findings=list_of(ref("LogFinding")),
+        verdict=one_of(LineKind),
+        cause=none_or(response_object(**_LOG_FINDING, **{"class": one_of(LogClass)}, policy=TEXT)),
+    ),
+    "DiagnosisOrLogFindings": {"anyOf": [ref("Diagnosis"), ref("LogFindings")]},
     "Queue": _QUEUE,
     "Quotas": response_object(limits=response_object(**LIMITS), revision=INTEGER),
-    "InstanceSummary": response_object(**_INSTANCE, node_agent=_NODE_AGENT),
+    "InstanceSummary": response_object(**_INSTANCE, node_agent=NODE_AGENT),
     "Instances": response_object(
         instances=list_of(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)
     ),
     "Instance": {
-        **response_object(**_INSTANCE, history=list_of(ref("Decision"))),
+        **_INSTANCE_ALONE,
+        "properties": {**_INSTANCE_ALONE["properties"], "node_agent": NODE_AGENT, "heartbeat": HEARTBEAT},
         "description": "node_agent and heartbeat are there when one instance is read",
     },
+    **INSTANCE_SCHEMAS,
     "NodeToken": response_object(**_NODE_TOKEN),
     "NewNodeToken": response_object(token=TEXT, **_NODE_TOKEN),
     "NodeTokens": response_object(instance_id=TEXT, tokens=list_of(ref("NodeToken"))),
     "UserToken": response_object(**_USER_TOKEN),
     "NewUserToken": response_object(token=TEXT, **_USER_TOKEN),
     "UserTokens": response_object(user=TEXT, tokens=list_of(ref("UserToken"))),
-    "Fleet": response_object(
-        gpu_instances=INTEGER,
-        gpu_instances_counted=BOOLEAN,
-        observe_only=BOOLEAN,
-        replace=BOOLEAN,
-        repairing=list_of(TEXT),
-        repairs_at_once_max=INTEGER,
-        breaker=ANY_OBJECT,
-        deaf=none_or(ANY_OBJECT),
-        pause=none_or(ANY_OBJECT),
-        held=list_of(ANY_OBJECT),
-        for_a_person=list_of(ANY_OBJECT),
-        out_of_use=list_of(response_object(instance_id=TEXT, kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)),
-        out_of_use_more=INTEGER,
-        unreadable=list_of(TEXT),
+    "NewSession": response_object(session=TEXT, user=TEXT, role=one_of(Role), expires_at=TIME),
+    "Me": response_object(
+        user=TEXT,
+        role=none_or(one_of(Role)),
+        expires_at=none_or(TIME),
+        is_session=BOOLEAN,
+        deployment=response_object(
+            cluster=TEXT,
+            region=TEXT,
+            preset=one_of(Preset),
+            adopt=one_of(Adoption),
+            observe_only=BOOLEAN,
+            replace=BOOLEAN,
+        ),
     ),
+    **CONSOLE_SCHEMAS,
     "DeadLetters": response_object(
         queues=list_of(response_object(queue=one_of(DeadLetterQueue), letters=INTEGER, shown=list_of(_DEAD_LETTER)))
     ),
@@ -342,5 +374,6 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         has_ended=BOOLEAN,
     ),
     "OpenApi": ANY_OBJECT,
+    **HISTORY_SCHEMAS,
 }
 """Schemas of responses by their names in openapi.json."""

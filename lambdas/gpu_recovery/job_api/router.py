@@ -14,15 +14,27 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes import (
     dead_letters,
     diagnoses,
+    events,
     fleet,
+    fleet_map,
     gpu_locks,
+    incidents,
+    instance_checks,
+    instance_gauges,
+    instance_list,
     instances,
     job_actions,
+    job_lists,
     jobs,
     logs,
+    overview,
     queue,
     quotas,
+    sessions,
+    summary,
+    timeline,
     user_tokens,
+    users,
 )
 
 ID_CHARACTERS_MAX = 255
@@ -30,16 +42,28 @@ ID_CHARACTERS_MAX = 255
 OPENAPI = "/api/v2/openapi.json"
 _RESOURCE_ROUTES = (
     *jobs.ROUTES,
+    *job_lists.ROUTES,
     *job_actions.ROUTES,
     *logs.ROUTES,
     *diagnoses.ROUTES,
     *queue.ROUTES,
     *quotas.ROUTES,
+    *instance_list.ROUTES,
     *instances.ROUTES,
+    *instance_checks.ROUTES,
+    *instance_gauges.ROUTES,
+    *users.ROUTES,
     *user_tokens.ROUTES,
+    *sessions.ROUTES,
     *fleet.ROUTES,
+    *fleet_map.ROUTES,
+    *overview.ROUTES,
     *dead_letters.ROUTES,
     *gpu_locks.ROUTES,
+    *events.ROUTES,
+    *incidents.ROUTES,
+    *timeline.ROUTES,
+    *summary.ROUTES,
 )
 
 

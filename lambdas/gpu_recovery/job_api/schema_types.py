@@ -11,9 +11,12 @@ Schema = dict[str, Any]
 """A schema as a JSON object."""
 TEXT: Schema = {"type": "string"}
 INTEGER: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
 BOOLEAN: Schema = {"type": "boolean"}
 TIME: Schema = {"type": "string", "format": "date-time"}
 ANY_OBJECT: Schema = {"type": "object"}
+COLUMN: Schema = {"type": "string", "format": "byte"}
+"""A column of the fleet map: a typed array, little-endian, in base64 (`core/console_snapshots.py`)."""
 
 
 def ref(name: str) -> Schema:

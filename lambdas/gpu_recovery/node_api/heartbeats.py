@@ -28,6 +28,7 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
+from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
@@ -61,11 +62,13 @@ class ReportResponse:
 class HeartbeatReceiver:
     """Receives agent reports. `lookup` remembers ranks for as long as this object lives, `health_warnings` conditions.
 
-    warn: logs a warning about the health of a worker.
+    warn:   logs a warning about the health of a worker.
+    gauges: records the gauges of each saved inventory, last of all; None if the deployment keeps no GPU history.
     """
 
     recovery: Recovery
     warn: Warn = log_nothing
+    gauges: GaugeRecorder | None = None
     lookup: RankLookup = field(init=False)
     health_warnings: HealthWarnings = field(init=False)
 
@@ -128,6 +131,8 @@ class HeartbeatReceiver:
         left_out = save_observations(
             recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
         )
+        if report.inventory is not None and not inventory_waits and self.gauges and recovery.has_time():
+            self.gauges.record(report.instance_id, report.inventory, now)
         inventory_missing = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return ReportResponse(
             len(ranks),

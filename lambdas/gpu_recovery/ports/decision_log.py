@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
+from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
@@ -45,6 +46,9 @@ class DecisionLog(Protocol):
 
         The error is not raised, because it would hold back the messages about all other jobs.
         """
+
+    def snapshot_failed(self, name: SnapshotName, failure: Exception) -> None:
+        """Log that a console snapshot could not be written. Nothing but the web console reads it."""
 
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Log an event about a record that does not exist."""

@@ -27,10 +27,11 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import InstancePage, JobPage, ProgressUpdate, RefusedCheck, StartedCheck
+from gpu_recovery.ports.job_lists import JobLists
+from gpu_recovery.ports.values import InstancePage, ProgressUpdate, RefusedCheck, StartedCheck
 
 
-class JobStore(Protocol):
+class JobStore(JobLists, Protocol):
     """Records of jobs."""
 
     def create_job(self, job: Job, submitted: str) -> bool:
@@ -72,19 +73,6 @@ class JobStore(Protocol):
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
     ) -> tuple[Job, ...]:
         """Return at most `limit` jobs of each status, the longest queued first, consistently read."""
-
-    def list_jobs(
-        self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
-    ) -> JobPage:
-        """Return a page of at most `limit` jobs, without their commands and histories.
-
-        Args:
-            status: the status of the jobs; None for all jobs, in the order of LISTED_STATUSES.
-            cursor: the `cursor` of the page before; None for the first page.
-
-        Raises:
-            CursorInvalid: the cursor does not come from this store, or belongs to another listing.
-        """
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
         """Return the ids of jobs with a deadline, a poll time or an end of a command lease at or before `now`.
@@ -311,11 +299,14 @@ class InstanceStore(Protocol):
             unreadable: collects the errors of records that cannot be read. Without it the first such error is raised.
         """
 
-    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+    def list_instances(
+        self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None, prefix: str = ""
+    ) -> InstancePage:
         """Return a page of at most `limit` present instances, in the order of their ids. Only the page is read.
 
         Args:
             cursor: the `cursor` of the page before; None for the first page.
+            prefix: first characters of the ids.
         """
 
     def complete_listing(self, now: datetime) -> None:

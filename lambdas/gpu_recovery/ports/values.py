@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
@@ -115,6 +116,25 @@ class InstancePage:
 
     instances: tuple[ListedInstance, ...]
     cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """A listing of jobs in the order of their submission.
+
+    statuses: statuses of the jobs.
+    newest:   the newest job comes first; otherwise the oldest.
+    since:    only jobs submitted at this time or later; None: all.
+    prefix:   only jobs whose id begins with this text.
+    user:     only jobs of this user; None: of all users. `group` likewise.
+    """
+
+    statuses: tuple[JobStatus, ...]
+    newest: bool = True
+    since: datetime | None = None
+    prefix: str = ""
+    user: str | None = None
+    group: str | None = None
 
 
 LISTED_STATUSES = (

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from gpu_recovery.core import events
+from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import PRESENT, InstanceStatus, ListedInstance
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.recovery import Recovery
@@ -25,6 +26,13 @@ class Cycle:
         self._by_status: dict[InstanceStatus, list[ListedInstance]] | None = None
         self._queue_entries: tuple[Entry, ...] | None = None
         self._unreadable: list[Exception] = []
+        self.fleet: Fleet | None = None
+        """The fleet limits as a comparison of this cycle last saw them; None before that."""
+
+    @property
+    def present(self) -> tuple[ListedInstance, ...] | None:
+        """Every instance of the listing; None before the first call of `instances_in`. It reads nothing."""
+        return tuple(self._present.values()) if self._present is not None else None
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception]
@@ -59,6 +67,8 @@ class Cycle:
     def handle(self, instance_id: str, event: events.InstanceEvent) -> None:
         """Deliver an event as `Recovery.handle` does, and update the listing with the new record."""
         decision = self.recovery.handle(instance_id, event)
+        if decision is not None and decision.fleet is not None:
+            self.fleet = decision.fleet
         if decision is None or self._present is None:
             return
         self._by_status = None

@@ -62,6 +62,7 @@ def check_heartbeats(cycle: Cycle) -> None:
     # A quarantined instance may be down for days, so its missing heartbeat is no evidence of a reporting outage.
     in_use = {name for name in compared if records[name].status is not InstanceStatus.QUARANTINED}
     fleet = _update_reporting(recovery, len(lost & in_use), len(in_use), now)
+    cycle.fleet = fleet or cycle.fleet
     fresh = [(records[name], beat) for name, beat in compared.items() if name not in lost]
     failures += run_each(lambda pair: _deliver_missed(recovery, *pair), fresh)
     failures += run_each(lambda beat: _forget_ranks(recovery, records[beat.instance_id], beat), beats.values())

@@ -20,7 +20,9 @@ from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.partial_failures import raise_all, run_each
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.reconciler import lost_jobs
+from gpu_recovery.reconciler.console_snapshots import write_snapshots
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.due_checks import describe_due_checks
 from gpu_recovery.reconciler.ongoing_work import awaited_instances
@@ -34,6 +36,8 @@ begin, and for a due job to begin.
 So each of the three has time in each cycle. Jobs come last, because a command of a large gang may take most of the
 time.
 """
+SNAPSHOT_S = 5
+"""Seconds that must be left to write the console snapshots, which takes two."""
 INSTANCES_AT_ONCE = 400
 """Upper bound of the due instances that are in memory at once."""
 
@@ -42,6 +46,7 @@ def reconcile(
     recovery: Recovery,
     resyncs: Iterable[Callable[[Cycle], object]] = RESYNCS,
     seconds_left: Callable[[], float] = lambda: inf,
+    snapshots: SnapshotWriter | None = None,
 ) -> None:
     """Run one reconcile cycle. A failing record does not delay the others.
 
@@ -49,6 +54,7 @@ def reconcile(
         recovery: the loop.
         resyncs: the comparisons with ECS and EC2. Each of them runs, and delivers events while there is time.
         seconds_left: returns the seconds that are left of the function's timeout.
+        snapshots: writes what the web console shows of the fleet, after everything else; None to write nothing.
 
     Raises:
         ExceptionGroup: all failures of the cycle, raised together at its end.
@@ -57,6 +63,8 @@ def reconcile(
     failures = run_each(lambda compare: compare(cycle), resyncs)
     failures += process_due_instances(recovery.until(seconds_left, INSTANCE_S))
     failures += process_due_jobs(recovery.until(seconds_left, JOB_S))
+    if snapshots is not None and seconds_left() > SNAPSHOT_S:
+        write_snapshots(cycle, snapshots)
     raise_all("the reconciler could not finish everything", failures)
 
 

@@ -106,7 +106,7 @@ def resync_ec2(cycle: Cycle) -> None:
     failures: list[Exception] = []
     recovery = cycle.recovery
     known = {record.instance_id: record for record in cycle.instances_in(PRESENT, failures)}
-    save_gpu_instance_count(recovery, sum(record.gpus_most > 0 for record in known.values()))
+    cycle.fleet = save_gpu_instance_count(recovery, sum(record.gpus_most > 0 for record in known.values()))
     now = recovery.clock()  # taken before the call: changes while EC2 answers are not part of the answer
     statuses = recovery.actions.describe_ec2_status(tuple(known)) if known else {}
     unknown = tuple(instance_id for instance_id in known if instance_id not in statuses)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
@@ -50,6 +50,11 @@ INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 
 
 def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
+    """Place the jobs that fit, as `run_pass` does. Return their number."""
+    return run_pass(recovery, asked).placed
+
+
+def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     """Place the jobs that fit.
 
     Args:
@@ -59,22 +64,23 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
             message without a key. Empty: a whole pass.
 
     Returns:
-        The number of jobs that were placed. Failures of single jobs are logged and not raised. What their records order
-        is the reconciler's, and the next tick places the others.
+        What the pass did. Failures of single jobs are logged and not raised. What their records order is the
+        reconciler's, and the next tick places the others.
     """
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
     if by == {TICK}:
-        if not _is_due(recovery.store.load_last_pass(), now):
-            return 0
+        last = recovery.store.load_last_pass()
+        if not _is_due(last, now):
+            return PassResult(waiting=last.waiting)
     elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _no_job_waits(recovery.store, now):
-        return 0
+        return PassResult()
     term = recovery.store.begin_term()
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""}, term)
     snapshot = reading.snapshot
     if not snapshot.waiting:
         recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
-        return 0
+        return PassResult(reading)
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
@@ -86,7 +92,7 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     except TermOver:
         # A later pass has begun, and has read every change of this one; or the pass of the Ray pool has placed a job.
         # Then the time of this pass is missing, so the next tick runs it again.
-        return 0
+        return PassResult(is_whole=False)
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
     incomplete = bool(stale or deliveries.undelivered or failures)
     unfinished = len(wait_events) > WAIT_EVENTS_MAX or deliveries.out_of_time
@@ -109,13 +115,14 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left, since))
     for failure in failures:
         recovery.decision_log.placement_failed(failure)
-    return deliveries.placed
+    return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left)
 
 
 class _Deliveries:
     """Delivers the events of a pass, and counts the jobs that accepted them.
 
     placed:            jobs that accepted their placement.
+    moved:             ids of the jobs that accepted their placement or their suspension.
     notified_to_wait:  jobs that accepted their wait reason.
     undelivered:       True if a placement was not applied, or a suspension was outdated.
     out_of_time:       True if the time of the function was over before all events were delivered.
@@ -124,6 +131,7 @@ class _Deliveries:
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
         self.placed = 0
+        self.moved = set[str]()
         self.notified_to_wait = 0
         self.undelivered = False
         self.out_of_time = False
@@ -148,6 +156,8 @@ class _Deliveries:
             outcome = decision.outcome if decision is not None else None
         except NotificationFailed:
             outcome = EventOutcome.APPLIED
+        if outcome is EventOutcome.APPLIED and isinstance(event, events.JobPlaced | events.SuspendRequested):
+            self.moved.add(job_id)
         if isinstance(event, events.JobPlaced):
             self.placed += outcome is EventOutcome.APPLIED
             self.undelivered = self.undelivered or outcome is not EventOutcome.APPLIED
@@ -195,6 +205,26 @@ class QueueReading:
     first_cool_down: datetime | None
     room: int | None = None
     leaves_places_since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """What a call of the scheduler did.
+
+    reading:   what the pass has read; None if no pass was necessary.
+    placement: what the pass decided about it.
+    moved:     ids of the jobs that accepted their placement or their suspension.
+    placed:    the number of jobs that accepted their placement.
+    waiting:   the number of jobs that the last pass has left in the queue.
+    is_whole:  False if a later pass has begun, which has read every change of this pass.
+    """
+
+    reading: QueueReading | None = None
+    placement: Placement = field(default_factory=lambda: Placement((), (), ()))
+    moved: frozenset[str] = frozenset()
+    placed: int = 0
+    waiting: int = 0
+    is_whole: bool = True
 
 
 def read_snapshot(recovery: Recovery) -> Snapshot:

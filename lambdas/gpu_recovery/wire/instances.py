@@ -40,6 +40,8 @@ def instance_summary(instance: ListedInstance, now: datetime) -> dict[str, Any]:
         "incident_id": instance.incident_id or None,
         "drained": instance.drained,
         "availability_zone": instance.availability_zone,
+        "group": instance.group,
+        "rack": instance.rack,
         "silent_since": time_text(instance.silent_since),
         "suspicion": instance.avoid_reason or None,
         "health": {

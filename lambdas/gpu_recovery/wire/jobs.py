@@ -13,6 +13,28 @@ from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.wire.event_types import event_type_of
 from gpu_recovery.wire.json_body import history_view, time_text
 
+ROW_FIELDS = (
+    "job_id",
+    "status",
+    "reason",
+    "attempt",
+    "attempts_max",
+    "user",
+    "group",
+    "priority",
+    "asked_priority",
+    "backend",
+    "nnodes",
+    "n_gpus_per_node",
+    "origin",
+    "queued_at",
+    "status_at",
+    "incident_id",
+    "held",
+    "short_of",
+)
+"""Fields of a job in a list with `fields=list`: those that a table of jobs shows. Lists of instances are left out."""
+
 
 def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:
     """Return the id of a new job: `<prefix><workload>-<yyyymmdd>-<hhmmss>-<4 hex>`."""
@@ -53,6 +75,12 @@ def job_summary(job: ListedJob, policy: RecoveryPolicy) -> dict[str, Any]:
         "short_of": job.short_of or None,
         "next_run_at": time_text(job.next_run_at),
     }
+
+
+def job_row(job: ListedJob, policy: RecoveryPolicy) -> dict[str, Any]:
+    """Return a job in a listing with `fields=list`."""
+    summary = job_summary(job, policy)
+    return {name: summary[name] for name in ROW_FIELDS}
 
 
 def diagnosis_result_view(result: DiagnosisResult) -> dict[str, Any]:

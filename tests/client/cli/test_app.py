@@ -431,6 +431,7 @@ def test_help_shows_the_verbs_and_no_token(run: Run) -> None:
         "release",
         "fleet",
         "redrive",
+        "console",
         "token",
         "quota",
         "sandbox",

@@ -22,6 +22,7 @@ STATE = {
     "endpoint_url": "http://127.0.0.1:1",
     "ecs_endpoint_url": "http://127.0.0.1:2",
     "api_url": "http://127.0.0.1:1/api",
+    "console_url": "http://127.0.0.1:1/api/console",
     "operator_token": "operators-secret",
     "node_token": "nodes-secret",
     "cluster": "nwcd-gpu-testing",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from gpu_recovery.core import commands, events
@@ -12,6 +13,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
@@ -431,7 +433,31 @@ def test_every_change_of_status_is_published_once() -> None:
         "version": 2,
         "reason": decision.reason,
         "incident_id": None,
+        "at": utc_text(NOW),
+        "since": utc_text(queued().status_at),
+        "user": SPEC.user,
+        "priority": "NORMAL",
+        "instances": SPEC.nnodes,
+        "gpus": SPEC.nnodes * SPEC.gpus_per_node,
+        "opened_at": None,
+        "failure": None,
+        "diagnosis": None,
+        "message": None,
     }
+
+
+def test_every_event_of_an_incident_names_its_beginning() -> None:
+    """The event history needs no other event to find its place, so it does not matter which arrives first."""
+    told = []
+    decision = tell(running(), events.RankFailed(at=NOW, attempt=1, failure=CRASH))
+    told += orders(decision, commands.PublishEvent)
+    stopped = events.AllRanksStopped(at=later(60), attempt=1, failure=CRASH)
+    told += orders(tell(applied(decision), stopped, now=later(60)), commands.PublishEvent)
+    assert len(told) == 3
+    assert {one.data["opened_at"] for one in told} == {utc_text(NOW)}
+    assert [one.data["at"] for one in told] == [utc_text(NOW), utc_text(NOW), utc_text(later(60))]
+    assert {one.data["failure"]["rank"] for one in told} == {CRASH.rank}
+    assert told[0].data["message"] == {"severity": "SEV3", "subject": ANY}
 
 
 def test_a_command_is_claimed_for_longer_than_any_function_runs() -> None:

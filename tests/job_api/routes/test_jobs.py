@@ -15,7 +15,7 @@ from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.routes.jobs import PAGES_READ_MAX
+from gpu_recovery.job_api.routes.job_lists import PAGES_READ_MAX
 
 from tests.aws.ecs_events import rank_event
 from tests.aws.issuer_keys import CURSOR_KEY

@@ -28,7 +28,8 @@ def known(state: dict[str, Any]) -> dict[str, str]:
         token = client.post("/users/known/tokens", json={"role": "user"}).json()["id"]
         job = client.post("/jobs", json=SPEC | {"env": {"TOTAL_STEPS": "2000"}}).json()["job_id"]
         machine = client.get("/instances").json()["instances"][0]["instance_id"]
-    return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token, "name": "gpu-7"}
+    named = {"job_id": job, "instance_id": machine, "user": "known", "token_id": token, "name": "gpu-7"}
+    return named | {"incident_id": f"{job}--a01", "number": "1"}
 
 
 @pytest.mark.parametrize(("role", "weight"), [("viewer", 0.125), ("user", 0.125), ("operator", 0.125)])

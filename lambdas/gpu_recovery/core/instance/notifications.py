@@ -91,7 +91,8 @@ def with_notifications(
         orders = (*orders, commands.PublishEvent("Operator Action Required", data))
     if not orders:
         return step
-    changes = {**step.changes, "incident_id": incident_id} if notices else step.changes
+    incident = {"incident_id": incident_id, "incident_since": before.incident_since or context.now}
+    changes = {**step.changes, **(incident if notices else {})}
     return replace(step, changes=changes, commands=(*step.commands, *_in_order(notices), *orders[len(notices) :]))
 
 
@@ -104,9 +105,8 @@ def _with_deadline(before: Instance, after: Instance, step: Step, context: Decis
 
 def _over(before: Instance, step: Step, notification: Any) -> Step:
     """Return `step` with the notification that closes the incident."""
-    return replace(
-        step, changes={**step.changes, "incident_id": ""}, commands=(*step.commands, notification(before, step.reason))
-    )
+    changes = {**step.changes, "incident_id": "", "incident_since": None}
+    return replace(step, changes=changes, commands=(*step.commands, notification(before, step.reason)))
 
 
 def _in_order(notices: list[commands.NotifyOperator]) -> list[commands.NotifyOperator]:

@@ -438,6 +438,8 @@ class Instance(ListedInstance):
     ended_for: tuple[str, ...] = ()
     """The latest attempts that asked the instance to end a rank, so that a repeated request has no effect."""
     checks: int = 0
+    incident_since: datetime | None = None
+    """Time at which the open incident began; None without one, or if an older release opened it."""
     announced: Mapping[str, datetime] = field(default_factory=dict)
     """Time of the last new message of each announcement source. Earlier messages that arrive later are outdated."""
     also_waiting: tuple[RankOnInstance, ...] = ()

@@ -42,6 +42,7 @@ from gpu_recovery.core.instance.observe_only import withheld
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.published_events import with_instance_facts
 from gpu_recovery.core.state_machine import (
     Decision,
     DecisionContext,
@@ -184,6 +185,7 @@ def _with_effects(
             "incident_id": step.changes.get("incident_id") or instance.incident_id or None,
         }
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
+    step = replace(step, commands=with_instance_facts(step.commands, instance, step.changes, context.now))
     if fleet is not None:
         step = replace(step, commands=(*step.commands, *of_breaker(context.fleet_limits, fleet, context.policy)))
     decision = apply_step(

@@ -24,6 +24,7 @@ from gpu_recovery.core.job.record import LIVE, Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.usage import quota_change, usage_changes
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.published_events import with_job_facts
 from gpu_recovery.core.state_machine import (
     Decision,
     DecisionContext,
@@ -160,6 +161,7 @@ def decision_after(
         moved = replace_fields(job, {**step.changes, "status": step.status})
         accounts = {"incident_at": incident_since(job, moved, now), **usage_changes(job, event, step, now)}
         step = Step(step.status, step.reason, {**step.changes, **accounts}, given)
+    step = replace(step, commands=with_job_facts(step.commands, job, step.changes, now))
     decision = apply_step(
         job, step, job.job_id, event, lambda after: deadlines(after, DecisionContext(policy, now)), policy, now
     )

@@ -1,4 +1,4 @@
-"""Route of diagnoses: diagnose an attempt of a job, or a case in the request.
+"""Route of diagnoses: diagnose an attempt of a job, a case or a log in the request.
 
 A diagnosis says what failed, where, and with which confidence.
 """
@@ -17,6 +17,8 @@ from gpu_recovery.core.job.diagnosis_result import PastDiagnosis
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.remedy_outcomes import outcome_of
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.logs.classify import classify
+from gpu_recovery.core.logs.findings_document import findings_document
 from gpu_recovery.execution.evidence import LogTail, collect_evidence, thresholds_of
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request, Route
@@ -24,10 +26,15 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.wire.json_body import read_json
 
 _ATTEMPT_FIELDS, _CASE_FIELDS = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
+_LOG_FIELDS = frozenset({"log", "name"})
+LOG_NAME_CHARACTERS_MAX = 255
+"""Upper bound of the characters of the name of a log."""
 
 
 def make_diagnosis(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return a new diagnosis of the attempt that the body names, from stored evidence, or of the case in the body.
+
+    For a log in the body the answer is its findings by line. Neither a case nor a log is stored.
 
     Raises:
         ApiError: 400, the body is not JSON, has an unknown field, or is no case; 404, there is no such job, no such
@@ -36,6 +43,8 @@ def make_diagnosis(dependencies: Dependencies, request: Request) -> ApiResponse:
     document = _document(request)
     if "job_id" in document:
         return _diagnose_attempt(dependencies, document)
+    if "log" in document:
+        return _read_log(document)
     try:
         case = read_case(document)
     except CaseInvalid as error:
@@ -53,12 +62,22 @@ def _document(request: Request) -> dict[str, Any]:
         raise ApiError(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
     if not isinstance(document, dict):
         raise ApiError(400, "bad_case", "Not a case", "must be an object", "body")
-    allowed = _ATTEMPT_FIELDS if "job_id" in document else _CASE_FIELDS
+    allowed = _ATTEMPT_FIELDS if "job_id" in document else _LOG_FIELDS if "log" in document else _CASE_FIELDS
     for name in document:
         if name not in allowed:
             detail = f"is not known here; there may be {', '.join(sorted(allowed))}"
             raise ApiError(400, "bad_case", "Not a case", detail, name)
     return document
+
+
+def _read_log(document: dict[str, Any]) -> ApiResponse:
+    log, name = document["log"], document.get("name", "")
+    if not isinstance(log, str):
+        raise ApiError(400, "bad_log", "Not a log", "must be a text", "log")
+    if not isinstance(name, str) or len(name) > LOG_NAME_CHARACTERS_MAX or not name.isprintable():
+        detail = f"must be a line of at most {LOG_NAME_CHARACTERS_MAX} characters"
+        raise ApiError(400, "bad_log", "Not a log", detail, "name")
+    return ApiResponse(200, {"name": name, **findings_document(classify(log.splitlines()))})
 
 
 def _diagnose_attempt(dependencies: Dependencies, document: dict[str, Any]) -> ApiResponse:
@@ -144,7 +163,7 @@ ROUTES = (
         "/api/v2/diagnoses",
         make_diagnosis,
         "What failed, where, and how sure that is",
-        {200: "Diagnosis"},
+        {200: "DiagnosisOrLogFindings"},
         takes="CaseWanted",
         needs_body=True,
         refuses=(404,),

@@ -1,4 +1,4 @@
-"""Routes of instances: list, read, quarantine and release them, and their agents' tokens."""
+"""Routes of an instance: read, quarantine and release it, and its agent's tokens."""
 
 from __future__ import annotations
 
@@ -6,36 +6,11 @@ from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import InstanceEvent, QuarantineRequested, ReleaseRequested
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.pagination import PAGING, asked_page, signed_cursor
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
-from gpu_recovery.wire.instances import heartbeat_view, instance_summary, instance_view, node_agent_view
+from gpu_recovery.wire.instances import heartbeat_view, instance_view, node_agent_view
 from gpu_recovery.wire.json_body import because_of
-
-PURPOSE = "instances"
-"""Name of the list, which its cursors belong to."""
-
-
-def list_instances(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return a page of the instances that have not left the cluster, sorted by id, without their history.
-
-    The heartbeats of the page are read too: one call for a hundred instances.
-    """
-    failures: list[Exception] = []
-    limit, after = asked_page(dependencies, request, PURPOSE)
-    page = dependencies.recovery.store.list_instances(limit, after, failures)
-    now, policy = dependencies.recovery.clock(), dependencies.recovery.policy
-    names = [instance.instance_id for instance in page.instances]
-    beats = dependencies.recovery.store.load_heartbeats(names, failures)
-    views = [
-        instance_summary(instance, now) | {"node_agent": node_agent_view(beats.get(instance.instance_id), policy, now)}
-        for instance in page.instances
-    ]
-    cursor = None if page.cursor is None else signed_cursor(dependencies.cursor_key(), PURPOSE, page.cursor)
-    return ApiResponse(
-        200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]}
-    )
 
 
 def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -43,7 +18,7 @@ def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
     instance_id, store = request.named["instance_id"], dependencies.recovery.store
     instance = store.load_instance(instance_id)
     if instance is None:
-        raise _no_instance(instance_id)
+        raise no_instance(instance_id)
     heartbeat = next(iter(store.load_heartbeats([instance_id]).values()), None)
     inventory = store.load_inventory(instance_id)
     now, policy = dependencies.recovery.clock(), dependencies.recovery.policy
@@ -87,14 +62,15 @@ def _handle_request(
     instance_id = request.named["instance_id"]
     decision = dependencies.recovery.handle(instance_id, event)
     if decision is None:
-        raise _no_instance(instance_id)
+        raise no_instance(instance_id)
     if decision.outcome is not EventOutcome.APPLIED:
         detail = f"{instance_id} is {decision.record.status}: {decision.reason}"
         raise ApiError(409, "not_possible", refusal_title, detail)
     return ApiResponse(200, instance_view(decision.record, dependencies.recovery.clock()))
 
 
-def _no_instance(instance_id: str) -> ApiError:
+def no_instance(instance_id: str) -> ApiError:
+    """Return the error for an instance that is not known."""
     return ApiError(404, "no_such_instance", "No such instance", f"there is no instance {instance_id}")
 
 
@@ -104,10 +80,8 @@ TOKENS = TokenRoutes(
     issued="token_issued",
     revoked="token_revoked",
 )
-_BASE = "/api/v2/instances"
-_INSTANCE = f"{_BASE}/<instance_id>"
+_INSTANCE = "/api/v2/instances/<instance_id>"
 ROUTES = (
-    Route("GET", _BASE, list_instances, "List the instances", {200: "Instances"}, query=PAGING),
     Route("GET", _INSTANCE, read_instance, "One instance, its history and its latest heartbeat", {200: "Instance"}),
     Route(
         "POST",

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.core.job.record import WAITING, Job, JobStatus, ListedJob
-from gpu_recovery.core.job.spec import GROUP, Backend
+from gpu_recovery.core.job.record import WAITING, Job, JobStatus
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.queue.view import PlacementPreview
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.placement_preview import PlacementPreview, read_queue_view
-from gpu_recovery.job_api.request import FLAG, TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.placement_preview import read_queue_view
+from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.yaml_reader import read_yaml
-from gpu_recovery.ports.values import JobPage
 from gpu_recovery.wire.attempts import attempt_views
-from gpu_recovery.wire.jobs import decision_views, job_summary, job_view, records_of
+from gpu_recovery.wire.jobs import decision_views, job_view, records_of
 from gpu_recovery.wire.json_body import read_json, time_text
 
 PAGE_MAX, PAGE_DEFAULT = 200, 50
@@ -175,64 +173,6 @@ def read_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     return ApiResponse(200, view_of(dependencies, job_of_path(dependencies, request)))
 
 
-def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return a page of the jobs that match the query, live jobs first.
-
-    A page may be short, or even empty, although more jobs follow. Only `next_cursor` shows the end of the list.
-    """
-    status = request.query.get("status")
-    if status is not None and status not in STATUSES:
-        raise ApiError(400, "bad_query", "Bad status", f"must be one of {', '.join(STATUSES)}", "status")
-    group = request.query.get("group")
-    if group and not GROUP.fullmatch(group):
-        detail = "must be letters, digits, dots, dashes and underscores, at most 63"
-        raise ApiError(400, "bad_query", "Bad group", detail, "group")
-    since, user = _since(request), request.query.get("user")
-    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
-
-    def matches(job: ListedJob) -> bool:
-        return (
-            (user is None or job.spec.user == user)
-            and (group is None or job.spec.group == group)
-            and (since is None or job.queued_at >= since)
-        )
-
-    cursor_text = request.query.get("cursor")
-    place = None if cursor_text is None else verified_position(dependencies.cursor_key(), "jobs", cursor_text)
-    failures: list[Exception] = []
-    jobs: list[ListedJob] = []
-    for _ in range(PAGES_READ_MAX):
-        page: JobPage = dependencies.recovery.store.list_jobs(
-            JobStatus(status) if status else None, limit - len(jobs), place, failures
-        )
-        jobs += [job for job in page.jobs if matches(job)]
-        place = page.cursor
-        if place is None or len(jobs) >= limit:
-            break
-    views = [job_summary(job, dependencies.recovery.policy) for job in jobs]
-    cursor = None if place is None else signed_cursor(dependencies.cursor_key(), "jobs", place)
-    return ApiResponse(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]})
-
-
-def _since(request: Request) -> datetime | None:
-    text = request.query.get("since")
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + in a query is decoded as a space
-    except (ValueError, OverflowError) as error:
-        detail = "must be a time such as 2026-11-21T09:00:00Z"
-        raise ApiError(400, "bad_query", "Bad since", detail, "since") from error
-
-
-_LIST_QUERY = (
-    Parameter("status", "only jobs in this status", {"type": "string", "enum": STATUSES}),
-    Parameter("user", "only jobs of this user", TEXT),
-    Parameter("group", "only jobs of this group", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
-    Parameter("since", "only jobs submitted at or after this time", {"type": "string", "format": "date-time"}),
-    Parameter("limit", "how many jobs a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-    Parameter("cursor", "where the page before this one said to go on", TEXT),
-)
 _SUBMIT_QUERY = (
     Parameter("dry_run", "1: keep nothing, and say what would become of the job", FLAG),
     Parameter(
@@ -256,7 +196,6 @@ ROUTES = (
         also_yaml=True,
         refuses=(413, 422),
     ),
-    Route("GET", "/api/v2/jobs", list_jobs, "List jobs, what is under way first", {200: "Jobs"}, query=_LIST_QUERY),
     Route("GET", "/api/v2/jobs/<job_id>", read_job, "One job, its history and its attempts", {200: "Job"}),
     Route(
         "GET",

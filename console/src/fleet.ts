@@ -1,0 +1,126 @@
+// The fleet as typed columns: decodes the map and its members, and applies events between two maps.
+import { bodyOf, client, type Schemas } from "./api";
+
+/** Bits of the column `flags` (`MapFlag` in core/console_snapshots.py). */
+export const SILENT = 1;
+export const HELD = 2;
+export const SUSPECTED = 4;
+export const LEAVING = 8;
+export const RESERVED = 16;
+export const UNPLACEABLE = 32;
+
+/** What stays while the membership stays. Columns hold numbers of the names beside them. */
+export interface Members {
+  digest: string;
+  ids: string[];
+  gpus: Uint8Array;
+  groups: string[];
+  group: Uint16Array;
+  zones: string[];
+  zone: Uint16Array;
+  racks: string[];
+  rack: Uint16Array;
+  /** Position by id. */
+  at: Map<string, number>;
+}
+
+/** The fleet at one time. `job` is 0 for none, else the number of the name in `jobs`, counted from 1. */
+export interface Fleet {
+  asOf: string;
+  members: Members;
+  statuses: string[];
+  jobs: string[];
+  status: Uint8Array;
+  flags: Uint8Array;
+  job: Uint16Array;
+  since: Uint32Array;
+  /** Percent for 8 GPUs of each instance; null where nothing records it. */
+  utilisation: Uint8Array | null;
+}
+
+function bytes(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
+
+function decodedMembers(answer: Schemas["FleetMembers"]): Members {
+  return {
+    digest: answer.members ?? "",
+    ids: answer.ids,
+    gpus: bytes(answer.gpus),
+    groups: answer.groups,
+    group: new Uint16Array(bytes(answer.group).buffer),
+    zones: answer.zones,
+    zone: new Uint16Array(bytes(answer.zone).buffer),
+    racks: answer.racks,
+    rack: new Uint16Array(bytes(answer.rack).buffer),
+    at: new Map(answer.ids.map((id, position) => [id, position])),
+  };
+}
+
+let known: Members | undefined;
+let newest: Fleet | null = null;
+
+/** Ask for the map, and for its members if they are not known. null: no map was written yet. */
+export async function loadFleet(signal: AbortSignal, gpu: boolean): Promise<Fleet | null> {
+  const map = await bodyOf(client.GET("/api/v2/fleet/map", { params: { query: gpu ? { gpu: "1" } : {} }, signal }));
+  if (map.as_of === null || map.members === null) return null;
+  if (known?.digest !== map.members) {
+    known = decodedMembers(await bodyOf(client.GET("/api/v2/fleet/members", { signal })));
+  }
+  // The members were written a moment before or after the map. The next map fits again.
+  if (known.digest !== map.members) return newest;
+  newest = {
+    asOf: map.as_of,
+    members: known,
+    statuses: map.statuses,
+    jobs: map.jobs,
+    status: bytes(map.status),
+    flags: bytes(map.flags),
+    job: new Uint16Array(bytes(map.job).buffer),
+    since: new Uint32Array(bytes(map.status_at).buffer),
+    utilisation: map.utilisation === null ? null : bytes(map.utilisation),
+  };
+  return newest;
+}
+
+/** Apply the changes of status after the time of the map, oldest first. Return whether the fleet has changed.
+ *
+ * An event that comes twice or late changes nothing: a change counts only if it is newer than the status.
+ */
+export function applyEvents(fleet: Fleet, events: Schemas["Event"][]): boolean {
+  let changed = false;
+  for (const event of events) {
+    const position = event.instance_id === null ? undefined : fleet.members.at.get(event.instance_id);
+    const status = event.after === null ? -1 : fleet.statuses.indexOf(event.after);
+    const at = Math.floor(Date.parse(event.at) / 1_000);
+    if (position === undefined || status < 0 || event.kind !== "instance_state_changed") continue;
+    if (at < Math.floor(Date.parse(fleet.asOf) / 1_000) || at < (fleet.since[position] ?? 0)) continue;
+    if (fleet.status[position] === status && fleet.since[position] === at) continue;
+    fleet.status[position] = status;
+    fleet.since[position] = at;
+    changed = true;
+  }
+  return changed;
+}
+
+/** Return the state of an instance as the console names it: free, used, silent, or its status. */
+export function stateOf(fleet: Fleet, position: number): string {
+  if (((fleet.flags[position] ?? 0) & SILENT) !== 0) return "silent";
+  const status = fleet.statuses[fleet.status[position] ?? 0] ?? "";
+  return status === "AVAILABLE" ? (fleet.job[position] === 0 ? "free" : "used") : status;
+}
+
+/** Return the job of an instance; "" for none. */
+export function jobOf(fleet: Fleet, position: number): string {
+  return fleet.jobs[(fleet.job[position] ?? 0) - 1] ?? "";
+}
+
+/** Return the name of the place of an instance: group, zone and rack, as far as they are known. */
+export function placeOf(members: Members, position: number): string {
+  const names = [
+    members.groups[members.group[position] ?? 0],
+    members.zones[members.zone[position] ?? 0],
+    members.racks[members.rack[position] ?? 0],
+  ];
+  return names.filter((name) => name !== undefined && name !== "").join(" · ");
+}

@@ -1,0 +1,169 @@
+// The list of incidents: the open ones first, then the closed ones page by page.
+import { useState } from "preact/hooks";
+import { bodyOf, client, type Schemas } from "../api";
+import { usePolled } from "../live";
+import { causeText, Instances } from "../parts/incident-facts";
+import { Loaded } from "../parts/loaded";
+import { Status } from "../parts/status";
+import { Ago, span } from "../parts/time";
+import { query, refine, to } from "../place";
+import { texts } from "../texts";
+
+const t = texts({
+  en: {
+    title: "Incidents",
+    show: "Show",
+    all: "open and closed",
+    open: "Open",
+    closed: "Closed",
+    of: "Only of job",
+    noneOpen: "No incident is open.",
+    noneClosed: "No incident has been closed.",
+    more: "Next page",
+    first: "First page",
+    state: "State",
+    id: "Incident",
+    cause: "Cause",
+    where: "Instances",
+    job: "Job",
+    opened: "Opened",
+    duration: "Duration",
+    gpus: "GPUs",
+    lost: "GPU-hours lost",
+  },
+  zh: {
+    title: "事件",
+    show: "显示",
+    all: "未关闭和已关闭",
+    open: "未关闭",
+    closed: "已关闭",
+    of: "只看任务",
+    noneOpen: "没有未关闭的事件。",
+    noneClosed: "没有已关闭的事件。",
+    more: "下一页",
+    first: "第一页",
+    state: "状态",
+    id: "事件",
+    cause: "原因",
+    where: "实例",
+    job: "任务",
+    opened: "开始于",
+    duration: "持续",
+    gpus: "GPU",
+    lost: "损失的 GPU 小时",
+  },
+});
+const PAGE = 50;
+const OPEN_MAX = 200;
+/** Characters of a sentence in the list. */
+const SENTENCE_MAX = 100;
+type State = "open" | "closed";
+
+export function Incidents() {
+  const state = query.value.get("state") ?? "";
+  const job = query.value.get("job") ?? "";
+  return (
+    <main class="container-fluid" id="content" tabIndex={-1}>
+      <h1>{t("title")}</h1>
+      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <label>
+          {t("show")}
+          <select name="state" value={state} onChange={(event) => refine({ state: event.currentTarget.value })}>
+            <option value="">{t("all")}</option>
+            <option value="open">{t("open")}</option>
+            <option value="closed">{t("closed")}</option>
+          </select>
+        </label>
+        <label>
+          {t("of")}
+          <input name="job" value={job} onChange={(event) => refine({ job: event.currentTarget.value })} />
+        </label>
+      </form>
+      {state !== "closed" && <Section state="open" job={job} limit={OPEN_MAX} everyMs={5_000} />}
+      {state !== "open" && <Section state="closed" job={job} limit={PAGE} everyMs={15_000} />}
+    </main>
+  );
+}
+
+function Section({ state, job, limit, everyMs }: { state: State; job: string; limit: number; everyMs: number }) {
+  const [from, setFrom] = useState<{ job: string; cursor: string }>();
+  // A cursor belongs to the list that it was issued for.
+  const cursor = from?.job === job ? from.cursor : undefined;
+  const wanted = { state, limit, ...(job === "" ? {} : { job }), ...(cursor === undefined ? {} : { cursor }) };
+  const polled = usePolled(
+    `incidents ${JSON.stringify(wanted)}`,
+    (signal) => bodyOf(client.GET("/api/v2/incidents", { params: { query: wanted }, signal })),
+    () => everyMs,
+  );
+  return (
+    <section aria-label={t(state)}>
+      <h2>{t(state)}</h2>
+      <Loaded from={polled}>
+        {(page) => (
+          <>
+            {page.incidents.length === 0 ? <p>{t(state === "open" ? "noneOpen" : "noneClosed")}</p> : <Rows of={page.incidents} />}
+            <nav class="pages" aria-label={t(state)}>
+              {cursor !== undefined && <button onClick={() => setFrom(undefined)}>{t("first")}</button>}
+              {page.next_cursor !== null && (
+                <button onClick={() => setFrom({ job, cursor: page.next_cursor as string })}>{t("more")}</button>
+              )}
+            </nav>
+          </>
+        )}
+      </Loaded>
+    </section>
+  );
+}
+
+function cut(sentence: string): string {
+  return sentence.length > SENTENCE_MAX ? `${sentence.slice(0, SENTENCE_MAX)}…` : sentence;
+}
+
+function Rows({ of }: { of: Schemas["Incident"][] }) {
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          {(["state", "id", "cause", "where", "job", "opened", "duration", "gpus", "lost"] as const).map((name) => (
+            <th key={name} scope="col">
+              {t(name)}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {of.map((incident) => (
+          <tr key={incident.incident_id}>
+            <td data-label={t("state")}>
+              <Status of={incident.outcome ?? incident.state} />
+            </td>
+            <td data-label={t("id")}>
+              <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a>
+            </td>
+            <td data-label={t("cause")}>
+              {incident.cause === null ? <small lang="en" title={incident.reason}>{cut(incident.reason)}</small> : causeText(incident)}
+            </td>
+            <td data-label={t("where")}>
+              <Instances named={incident.instances} />
+            </td>
+            <td data-label={t("job")}>
+              {incident.job_id === null ? "-" : <a href={to(["jobs", incident.job_id])}>{incident.job_id}</a>}
+            </td>
+            <td data-label={t("opened")}>
+              <Ago at={incident.opened_at} />
+            </td>
+            <td data-label={t("duration")}>
+              {incident.closed_at === null ? (
+                <Ago at={incident.opened_at} bare />
+              ) : (
+                span((Date.parse(incident.closed_at) - Date.parse(incident.opened_at)) / 1_000)
+              )}
+            </td>
+            <td data-label={t("gpus")}>{incident.gpus}</td>
+            <td data-label={t("lost")}>{incident.gpu_h_lost ?? "-"}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,385 @@
+// One instance: what state it is in, why, what its GPUs report, and what may be ordered.
+import { useState } from "preact/hooks";
+import { bodyOf, client, type Schemas } from "../api";
+import { usePolled } from "../live";
+import { Checks } from "../parts/checks";
+import { Confirm, type Order } from "../parts/confirm";
+import { Gpus } from "../parts/gpus";
+import { Heard, mustAct } from "../parts/instance-facts";
+import { type InstanceOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/instance-orders";
+import { Loaded } from "../parts/loaded";
+import { Status } from "../parts/status";
+import { Ago, Clock } from "../parts/time";
+import { Tokens } from "../parts/tokens";
+import { path, query, to } from "../place";
+import { may } from "../session";
+import { texts } from "../texts";
+
+const t = texts({
+  en: {
+    history: "History",
+    gpus: "GPUs",
+    checks: "Checks",
+    jobs: "Jobs",
+    tokens: "Tokens",
+    tabs: "Views of the instance",
+    since: "for",
+    epoch: "epoch {n}",
+    rack: "rack {name}",
+    group: "group {name}",
+    boot: "boot",
+    booted: "since",
+    heartbeat: "heartbeat",
+    deadline: "decided again",
+    count: "{n} GPUs",
+    act: "Must you act?",
+    incident: "Incident",
+    needs: "Needs",
+    held: "Held back",
+    leaves: "Leaves",
+    lemon: "Lemon score",
+    health: "Reports",
+    out: "Gets no job",
+    ecs: "ECS",
+    disconnected: "agent disconnected",
+    drainedByUs: "drained by gpu-recovery",
+    time: "Time",
+    change: "Change",
+    reason: "Reason",
+    attempt: "Attempt",
+    noHistory: "Nothing has been decided about this instance yet.",
+    job: "Job",
+    rank: "Rank",
+    seen: "Seen",
+    noJobs: "No job claims the instance.",
+    reserved: "Reserved for {job}: it waits for this instance.",
+    waits: "{job} waits for the repair.",
+    operator: "Sign in as an operator to see the tokens.",
+    about: "Tokens of the node agent. An agent that is a daemon of ECS, or that signs its reports, needs none.",
+  },
+  zh: {
+    history: "历史",
+    gpus: "GPU",
+    checks: "检查",
+    jobs: "任务",
+    tokens: "令牌",
+    tabs: "实例的视图",
+    since: "已持续",
+    epoch: "第 {n} 纪元",
+    rack: "机架 {name}",
+    group: "组 {name}",
+    boot: "启动",
+    booted: "始于",
+    heartbeat: "心跳",
+    deadline: "下次判定",
+    count: "{n} 个 GPU",
+    act: "需要你处理吗？",
+    incident: "事件",
+    needs: "需要",
+    held: "暂缓",
+    leaves: "将离开",
+    lemon: "问题评分",
+    health: "上报",
+    out: "不接收任务",
+    ecs: "ECS",
+    disconnected: "代理已断开",
+    drainedByUs: "由 gpu-recovery 排空",
+    time: "时间",
+    change: "变化",
+    reason: "原因",
+    attempt: "尝试",
+    noHistory: "尚未对该实例作出任何决定。",
+    job: "任务",
+    rank: "Rank",
+    seen: "最近看到",
+    noJobs: "没有任务占用该实例。",
+    reserved: "为 {job} 保留：它在等待该实例。",
+    waits: "{job} 在等待修复。",
+    operator: "以操作员身份登录后才能查看令牌。",
+    about: "节点代理的令牌。作为 ECS 守护任务运行或对上报签名的代理不需要令牌。",
+  },
+});
+const TABS = ["history", "gpus", "checks", "jobs", "tokens"] as const;
+const ORDERS: InstanceOrder[] = ["quarantine", "release"];
+type One = Schemas["Instance"];
+
+export function Instance() {
+  const id = path.value[1] ?? "";
+  const polled = usePolled(
+    `instance ${id}`,
+    (signal) => bodyOf(client.GET("/api/v2/instances/{instance_id}", { params: { path: { instance_id: id } }, signal })),
+    (one) => (one?.status === "GONE" ? null : 10_000),
+  );
+  const [order, setOrder] = useState<Order>();
+  const asked = query.value.get("tab");
+  const tab = TABS.find((name) => name === asked) ?? "history";
+  return (
+    <main class="container-fluid" id="content" tabIndex={-1}>
+      <Loaded from={polled}>
+        {(one) => (
+          <>
+            <Head one={one} ask={(name) => setOrder(orderAbout(name, one, () => polled.hurry()))} />
+            <nav class="tabs" aria-label={t("tabs")}>
+              {TABS.map((name) => (
+                <a key={name} href={to(["instances", id], { tab: name })} aria-current={tab === name ? "page" : undefined}>
+                  {t(name)}
+                </a>
+              ))}
+            </nav>
+            {tab === "history" && <History one={one} />}
+            {tab === "gpus" && <Gpus one={one} />}
+            {tab === "checks" && <Checks id={id} moved={`${one.status} ${one.status_at}`} />}
+            {tab === "jobs" && <Jobs one={one} />}
+            {tab === "tokens" && <AgentTokens id={id} />}
+          </>
+        )}
+      </Loaded>
+      {order !== undefined && <Confirm order={order} done={() => setOrder(undefined)} />}
+    </main>
+  );
+}
+
+function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
+  return (
+    <header class="head">
+      <h1 class="id">{one.instance_id}</h1>
+      <p class="facts">
+        <Status of={one.status} /> {t("since")} <Ago at={one.status_at} bare />
+        {" · "}
+        {t("count", { n: one.gpus })} · {t("epoch", { n: one.epoch })}
+        {one.availability_zone !== "" && <> · {one.availability_zone}</>}
+        {one.rack !== "" && <> · {t("rack", { name: one.rack })}</>}
+        {one.group !== "" && <> · {t("group", { name: one.group })}</>}
+        {" · "}
+        {t("heartbeat")} <Heard agent={one.node_agent} />
+      </p>
+      <p class="facts muted">
+        {one.boot_id !== null && (
+          <>
+            {t("boot")} <code>{one.boot_id.slice(0, 8)}</code>
+            {one.booted_at !== null && (
+              <>
+                {" "}
+                {t("booted")} <Ago at={one.booted_at} />
+              </>
+            )}
+            {" · "}
+          </>
+        )}
+        {t("ecs")} {one.ecs_status}
+        {one.drained && ` (${t("drainedByUs")})`}
+        {!one.agent_connected && <strong> · {t("disconnected")}</strong>}
+        {one.deadline_at !== null && one.status !== "AVAILABLE" && (
+          <>
+            {" · "}
+            {t("deadline")} <Ago at={one.deadline_at} />
+          </>
+        )}
+      </p>
+      {one.reason !== "" && (
+        <p class="reason" lang="en">
+          {one.reason}
+        </p>
+      )}
+      <p class="act">
+        <strong>{t("act")}</strong> {mustAct(one)}{" "}
+        {one.incident_id !== null && (
+          <a href={to(["incidents", one.incident_id])}>
+            {t("incident")} {one.incident_id}
+          </a>
+        )}
+      </p>
+      <Facts one={one} />
+      <div class="orders">
+        {ORDERS.map((name) => {
+          const why = whyNot(name, one);
+          return (
+            <button key={name} class={name === "quarantine" ? "danger" : "secondary"} disabled={why !== ""} title={why} onClick={() => ask(name)}>
+              {wordsOfOrder(name)}
+            </button>
+          );
+        })}
+      </div>
+    </header>
+  );
+}
+
+/** What stands about the instance: repairs, reports against it, and why it gets no job. Nothing if all is well. */
+function Facts({ one }: { one: One }) {
+  const reports = Object.entries(one.health).filter(([, report]) => report.status !== "OK");
+  return (
+    <dl class="fields">
+      {one.need !== null && (
+        <div>
+          <dt>{t("needs")}</dt>
+          <dd lang="en">
+            <strong>{one.need.rung}</strong> {one.need.evidence} <Ago at={one.need.seen_at} />
+          </dd>
+        </div>
+      )}
+      {one.held !== null && (
+        <div>
+          <dt>{t("held")}</dt>
+          <dd lang="en">
+            {one.held.because} <Ago at={one.held.since} />
+          </dd>
+        </div>
+      )}
+      {one.departure !== null && (
+        <div>
+          <dt>{t("leaves")}</dt>
+          <dd lang="en">
+            {one.departure.sentence || one.departure.kind} <Ago at={one.departure.leaves_at} />
+          </dd>
+        </div>
+      )}
+      {one.lemon.score > 0 && (
+        <div>
+          <dt>{t("lemon")}</dt>
+          <dd lang="en">
+            {one.lemon.score} % {one.lemon.made_of}
+          </dd>
+        </div>
+      )}
+      {reports.map(([kind, report]) => (
+        <div key={kind}>
+          <dt>
+            {t("health")} {kind}
+          </dt>
+          <dd lang="en">
+            <strong>{report.status}</strong> {report.sentence} <Ago at={report.since} />
+          </dd>
+        </div>
+      ))}
+      {one.out_of_use.map((why) => (
+        <div key={why.kind}>
+          <dt>{t("out")}</dt>
+          <dd lang="en">
+            <strong>{why.kind}</strong> {why.because} {why.since !== null && <Ago at={why.since} />}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function History({ one }: { one: One }) {
+  if (one.history.length === 0) return <p>{t("noHistory")}</p>;
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          {(["time", "change", "reason"] as const).map((name) => (
+            <th key={name} scope="col">
+              {t(name)}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {[...one.history].reverse().map((decision, at) => (
+          <tr key={`${decision.at} ${at}`}>
+            <td class="line" data-label={t("time")}>
+              <Clock at={decision.at} />{" "}
+              <small class="muted">
+                <Ago at={decision.at} />
+              </small>
+            </td>
+            <td class="line" data-label={t("change")} title={decision.event}>
+              {decision.from !== null && decision.from !== decision.to && (
+                <>
+                  <Status of={decision.from} /> →{" "}
+                </>
+              )}
+              <Status of={decision.to} />
+            </td>
+            <td data-label={t("reason")} lang="en">
+              {decision.reason}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Jobs({ one }: { one: One }) {
+  const ranks = one.heartbeat?.ranks ?? [];
+  const claims = Object.entries(one.claims);
+  const waits = one.need?.job_id;
+  return (
+    <>
+      {one.reserved_for !== null && <p>{t("reserved", { job: one.reserved_for })}</p>}
+      {waits && <p>{t("waits", { job: waits })}</p>}
+      {claims.length === 0 ? (
+        <p>{t("noJobs")}</p>
+      ) : (
+        <table class="rows">
+          <thead>
+            <tr>
+              {(["job", "attempt", "rank", "seen"] as const).map((name) => (
+                <th key={name} scope="col">
+                  {t(name)}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {claims.map(([job, attempt]) => {
+              const rank = ranks.find((each) => each.job_id === job && each.attempt === attempt);
+              return (
+                <tr key={job}>
+                  <td data-label={t("job")}>
+                    <a href={to(["jobs", job])}>{job}</a>
+                  </td>
+                  <td data-label={t("attempt")}>{attempt}</td>
+                  <td data-label={t("rank")}>
+                    {rank !== undefined && <a href={to(["jobs", job], { tab: "log", attempt, rank: rank.rank })}>{rank.rank}</a>}
+                  </td>
+                  <td data-label={t("seen")}>{rank !== undefined && <Ago at={rank.seen_at} />}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      )}
+    </>
+  );
+}
+
+function AgentTokens({ id }: { id: string }) {
+  return may("operator") ? <OwnTokens id={id} /> : <p>{t("operator")}</p>;
+}
+
+function OwnTokens({ id }: { id: string }) {
+  const named = { params: { path: { instance_id: id } } };
+  const polled = usePolled(
+    `tokens of ${id}`,
+    async (signal) =>
+      (await bodyOf(client.GET("/api/v2/instances/{instance_id}/tokens", { ...named, signal }))).tokens.map((token) => ({
+        ...token,
+        id: token.token_id,
+      })),
+    () => 30_000,
+  );
+  return (
+    <>
+      <p class="muted">{t("about")}</p>
+      <Tokens
+        from={polled}
+        calls={{
+          holder: id,
+          roles: false,
+          issue: async ({ expires_in_s, note }) =>
+            (await bodyOf(client.POST("/api/v2/instances/{instance_id}/tokens", { ...named, body: { expires_in_s, note } }))).token,
+          revoke: (token) =>
+            bodyOf(
+              client.DELETE("/api/v2/instances/{instance_id}/tokens/{token_id}", {
+                params: { path: { instance_id: id, token_id: token } },
+              }),
+            ),
+        }}
+      />
+    </>
+  );
+}

@@ -1,0 +1,224 @@
+// The list of instances. The server filters, orders and pages; the filters are in the address.
+import { useEffect, useState } from "preact/hooks";
+import { bodyOf, client, type Schemas } from "../api";
+import { usePolled } from "../live";
+import { Heard } from "../parts/instance-facts";
+import { Loaded } from "../parts/loaded";
+import { Status, wordsOf } from "../parts/status";
+import { Ago } from "../parts/time";
+import { query, refine, to } from "../place";
+import { texts } from "../texts";
+
+const t = texts({
+  en: {
+    title: "Instances",
+    status: "Status",
+    id: "Instance",
+    where: "Zone / rack",
+    since: "Since",
+    jobs: "Jobs",
+    gpus: "GPUs",
+    need: "Needs",
+    lemon: "Lemon score",
+    heard: "Heartbeat",
+    reason: "Reason",
+    prefix: "Id begins with",
+    job: "Job",
+    order: "Order",
+    byId: "id",
+    bySince: "latest change first",
+    byLemon: "highest lemon score first",
+    show: "Show",
+    none: "No instance matches.",
+    held: "held back: {because}",
+    reserved: "reserved for {job}",
+    more: "Next page",
+    first: "First page",
+    shown: "{n} shown",
+    left: "{n} shown, and there are more",
+    bad: "The id has small letters, digits and dashes.",
+    unreadable: "{n} records could not be read",
+  },
+  zh: {
+    title: "实例",
+    status: "状态",
+    id: "实例",
+    where: "可用区 / 机架",
+    since: "持续",
+    jobs: "任务",
+    gpus: "GPU",
+    need: "需要",
+    lemon: "问题评分",
+    heard: "心跳",
+    reason: "原因",
+    prefix: "实例 id 开头",
+    job: "任务",
+    order: "排序",
+    byId: "id",
+    bySince: "最近变化在前",
+    byLemon: "问题评分高的在前",
+    show: "显示",
+    none: "没有符合条件的实例。",
+    held: "暂缓：{because}",
+    reserved: "为 {job} 保留",
+    more: "下一页",
+    first: "第一页",
+    shown: "显示 {n} 个",
+    left: "显示 {n} 个，还有更多",
+    bad: "id 由小写字母、数字和连字符组成。",
+    unreadable: "{n} 条记录无法读取",
+  },
+});
+const PAGE = 100;
+const STATUSES = ["AVAILABLE", "CHECKING", "REBOOTING", "REPLACING", "VERIFYING", "QUARANTINED"] as const;
+const ORDERS = { id: "byId", since: "bySince", lemon: "byLemon" } as const;
+type Order = keyof typeof ORDERS;
+
+export function Instances() {
+  const asked = query.value;
+  const chosen = (asked.get("status") ?? "").split(",").filter(Boolean);
+  const order = (asked.get("order") ?? "") in ORDERS ? (asked.get("order") as Order) : "id";
+  const wanted = { status: chosen.join(","), job: asked.get("job") ?? "", q: asked.get("q") ?? "", order };
+  const filter = JSON.stringify(wanted);
+  const [at, setAt] = useState<{ filter: string; cursor: string }>();
+  const cursor = at?.filter === filter ? at.cursor : undefined;
+  const polled = usePolled(
+    `instances ${filter} ${cursor}`,
+    (signal) =>
+      bodyOf(
+        client.GET("/api/v2/instances", {
+          params: { query: { ...given(wanted), limit: PAGE, ...(cursor === undefined ? {} : { cursor }) } },
+          signal,
+        }),
+      ),
+    () => 15_000,
+  );
+  useEffect(() => scrollTo(0, 0), [cursor]);
+  return (
+    <main class="container-fluid" id="content" tabIndex={-1}>
+      <h1>{t("title")}</h1>
+      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <label>
+          {t("prefix")}
+          <input
+            name="q"
+            value={wanted.q}
+            pattern="[0-9a-z\-]{0,32}"
+            title={t("bad")}
+            onChange={(event) => event.currentTarget.reportValidity() && refine({ q: event.currentTarget.value.trim() })}
+          />
+        </label>
+        <label>
+          {t("job")}
+          <input name="job" value={wanted.job} onChange={(event) => refine({ job: event.currentTarget.value.trim() })} />
+        </label>
+        <label>
+          {t("order")}
+          <select name="order" value={order} onChange={(event) => refine({ order: event.currentTarget.value })}>
+            {Object.entries(ORDERS).map(([name, words]) => (
+              <option key={name} value={name}>
+                {t(words)}
+              </option>
+            ))}
+          </select>
+        </label>
+        <fieldset class="choices">
+          <legend>{t("status")}</legend>
+          {STATUSES.map((status) => (
+            <label key={status}>
+              <input
+                type="checkbox"
+                name="status"
+                value={status}
+                checked={chosen.includes(status)}
+                onChange={(event) =>
+                  refine({
+                    status: STATUSES.filter((each) => (each === status ? event.currentTarget.checked : chosen.includes(each))).join(","),
+                  })
+                }
+              />
+              {wordsOf(status)}
+            </label>
+          ))}
+        </fieldset>
+      </form>
+      <Loaded from={polled}>
+        {(page) => (
+          <>
+            <p class="muted">
+              {t(page.next_cursor === null ? "shown" : "left", { n: page.instances.length })}
+              {page.unreadable.length > 0 && (
+                <strong title={page.unreadable.join("\n")}> · {t("unreadable", { n: page.unreadable.length })}</strong>
+              )}
+            </p>
+            <Rows instances={page.instances} />
+            <nav class="pages">
+              {cursor !== undefined && <button onClick={() => setAt(undefined)}>{t("first")}</button>}
+              {page.next_cursor !== null && <button onClick={() => setAt({ filter, cursor: page.next_cursor ?? "" })}>{t("more")}</button>}
+            </nav>
+          </>
+        )}
+      </Loaded>
+    </main>
+  );
+}
+
+/** Return the filters that are set. */
+function given(wanted: { status: string; job: string; q: string; order: Order }) {
+  return Object.fromEntries(Object.entries(wanted).filter(([name, value]) => value !== "" && !(name === "order" && value === "id")));
+}
+
+function Rows({ instances }: { instances: Schemas["InstanceSummary"][] }) {
+  if (instances.length === 0) return <p>{t("none")}</p>;
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          {(["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"] as const).map((name) => (
+            <th key={name} scope="col">
+              {t(name)}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {instances.map((one) => (
+          <tr key={one.instance_id}>
+            <td data-label={t("status")}>
+              <Status of={one.status} />
+            </td>
+            <td class="line" data-label={t("id")}>
+              <a href={to(["instances", one.instance_id])}>{one.instance_id}</a>
+            </td>
+            <td data-label={t("where")}>{[one.availability_zone, one.rack].filter(Boolean).join(" / ")}</td>
+            <td data-label={t("since")}>
+              <Ago at={one.status_at} bare />
+            </td>
+            <td data-label={t("jobs")}>
+              {Object.keys(one.claims).map((job) => (
+                <a key={job} class="tag" href={to(["jobs", job])}>
+                  {job}
+                </a>
+              ))}
+              {one.reserved_for !== null && !(one.reserved_for in one.claims) && t("reserved", { job: one.reserved_for })}
+            </td>
+            <td data-label={t("gpus")}>{one.gpus}</td>
+            <td data-label={t("need")} lang="en">
+              {one.need !== null && <strong>{one.need.rung} </strong>}
+              {one.held !== null && t("held", { because: one.held.because })}
+            </td>
+            <td data-label={t("lemon")} title={one.lemon.made_of ?? ""}>
+              {one.lemon.score > 0 ? `${one.lemon.score} %` : "0"}
+            </td>
+            <td class="line" data-label={t("heard")}>
+              <Heard agent={one.node_agent} />
+            </td>
+            <td data-label={t("reason")} lang="en">
+              {one.reason}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

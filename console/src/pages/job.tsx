@@ -1,0 +1,461 @@
+// One job: where it is, why, what it printed, and what may be ordered.
+import { useState } from "preact/hooks";
+import { bodyOf, client, type Schemas } from "../api";
+import { usePolled } from "../live";
+import { Confirm, type Order } from "../parts/confirm";
+import { Gantt } from "../parts/gantt";
+import { type JobOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/job-orders";
+import { Loaded } from "../parts/loaded";
+import { Log } from "../parts/log";
+import { Status } from "../parts/status";
+import { Ago, Clock } from "../parts/time";
+import { Verdict } from "../parts/verdict";
+import { path, query, refine, to } from "../place";
+import { texts } from "../texts";
+
+const t = texts({
+  en: {
+    timeline: "Timeline",
+    why: "Why",
+    log: "Log",
+    attempts: "Attempts",
+    spec: "Specification",
+    diagnosis: "Diagnosis",
+    since: "for",
+    attempt: "attempt {n} of at most {max} counted",
+    deadline: "decided again",
+    incident: "Incident",
+    waits: "Waits",
+    place: "place {n} in the queue",
+    earliest: "earliest start",
+    blockers: "in its way",
+    wouldSuspend: "would suspend",
+    act: "Must you act?",
+    actWait: "No. The job starts by itself when its GPUs are free.",
+    actRun: "No. The job runs.",
+    actHeal: "No. The job is being recovered. You are notified if it cannot be.",
+    actLost: "Not yet. The job is out of contact. It is decided at the deadline.",
+    actHeld: "Yes, if the job is to go on: it is suspended until someone resumes it.",
+    actFailed: "Yes. The job has failed and is not tried again. Read the cause, then submit it again.",
+    actEnded: "No. The job has ended.",
+    time: "Time",
+    change: "Change",
+    reason: "Reason",
+    number: "Attempt",
+    status: "Status",
+    started: "Started",
+    ended: "Ended",
+    exit: "Exit code",
+    cause: "Cause",
+    instances: "Instances",
+    counted: "Counted",
+    yes: "yes",
+    no: "no",
+    rank: "Rank",
+    diagnose: "Diagnose this attempt now",
+    noAttempt: "The job has not had an attempt yet.",
+    user: "User",
+    priority: "Priority",
+    size: "{n} instances × {gpus} GPUs",
+    group: "Group",
+    known: "What the diagnosis said",
+    tabs: "Views of the job",
+  },
+  zh: {
+    timeline: "时间线",
+    why: "原因",
+    log: "日志",
+    attempts: "尝试",
+    spec: "配置",
+    diagnosis: "诊断",
+    since: "已持续",
+    attempt: "第 {n} 次尝试，最多计 {max} 次",
+    deadline: "下次判定",
+    incident: "事件",
+    waits: "等待",
+    place: "队列第 {n} 位",
+    earliest: "最早启动",
+    blockers: "挡在前面",
+    wouldSuspend: "会挂起",
+    act: "需要你处理吗？",
+    actWait: "不需要。GPU 空闲后任务会自动启动。",
+    actRun: "不需要。任务在运行。",
+    actHeal: "不需要。任务正在恢复；如果无法恢复，会通知你。",
+    actLost: "暂时不需要。任务失联，到期限时会作出判定。",
+    actHeld: "如果要继续运行，则需要：任务已挂起，等待有人恢复它。",
+    actFailed: "需要。任务已失败，不会再重试。请查看原因后重新提交。",
+    actEnded: "不需要。任务已结束。",
+    time: "时间",
+    change: "变化",
+    reason: "原因",
+    number: "尝试",
+    status: "状态",
+    started: "开始",
+    ended: "结束",
+    exit: "退出码",
+    cause: "原因",
+    instances: "实例",
+    counted: "计数",
+    yes: "是",
+    no: "否",
+    rank: "Rank",
+    diagnose: "现在诊断这次尝试",
+    noAttempt: "任务还没有尝试过。",
+    user: "用户",
+    priority: "优先级",
+    size: "{n} 个实例 × {gpus} 个 GPU",
+    group: "组",
+    known: "诊断的结论",
+    tabs: "任务的视图",
+  },
+});
+const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
+const TABS = ["timeline", "why", "log", "attempts", "diagnosis", "spec"] as const;
+const ORDERS: JobOrder[] = ["suspend", "resume", "cancel", "force"];
+
+/** Return whether a person must act about a job, as a sentence. */
+function mustAct(job: Schemas["Job"]): string {
+  switch (job.status) {
+    case "FAILED":
+      return t("actFailed");
+    case "SUCCEEDED":
+    case "CANCELED":
+      return t("actEnded");
+    case "LOST":
+      return t("actLost");
+    case "STOPPING":
+    case "DIAGNOSING":
+    case "RECOVERING":
+      return t("actHeal");
+    case "SUSPENDING":
+    case "SUSPENDED":
+      return job.held ? t("actHeld") : t("actWait");
+    case "RUNNING":
+      return t("actRun");
+    default:
+      return t("actWait");
+  }
+}
+
+export function Job() {
+  const id = path.value[1] ?? "";
+  const polled = usePolled(
+    `job ${id}`,
+    (signal) => bodyOf(client.GET("/api/v2/jobs/{job_id}", { params: { path: { job_id: id } }, signal })),
+    (job) => (job !== undefined && ENDED.includes(job.status) ? null : 5_000),
+  );
+  const [order, setOrder] = useState<Order>();
+  const asked = query.value.get("tab");
+  const tab = TABS.find((name) => name === asked) ?? "timeline";
+  return (
+    <main class="container-fluid" id="content" tabIndex={-1}>
+      <Loaded from={polled}>
+        {(job) => (
+          <>
+            <Head job={job} ask={(name) => setOrder(orderAbout(name, job, () => polled.hurry()))} />
+            <nav class="tabs" aria-label={t("tabs")}>
+              {TABS.map((name) => (
+                <a key={name} href={to(["jobs", id], { tab: name })} aria-current={tab === name ? "page" : undefined}>
+                  {t(name)}
+                </a>
+              ))}
+            </nav>
+            {tab === "timeline" && <Gantt job={job} />}
+            {tab === "why" && <Why job={job} />}
+            {tab === "log" && <Logs job={job} />}
+            {tab === "attempts" && <Attempts job={job} />}
+            {tab === "diagnosis" && <Diagnosis job={job} />}
+            {tab === "spec" && <Specification job={job} />}
+          </>
+        )}
+      </Loaded>
+      {order !== undefined && <Confirm order={order} done={() => setOrder(undefined)} />}
+    </main>
+  );
+}
+
+function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => void }) {
+  return (
+    <header class="head">
+      <h1 class="id">{job.job_id}</h1>
+      <p class="facts">
+        <Status of={job.status} /> {t("since")} <Ago at={job.status_at} bare />
+        {" · "}
+        {t("attempt", { n: job.attempt, max: job.attempts_max })}
+        {" · "}
+        {job.user !== "" && <>{job.user} · </>}
+        {job.priority} · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}
+        {job.group !== "" && <> · {job.group}</>}
+        {job.deadline_at !== null && !ENDED.includes(job.status) && (
+          <>
+            {" · "}
+            {t("deadline")} <Ago at={job.deadline_at} />
+          </>
+        )}
+      </p>
+      <p class="reason" lang="en">
+        {job.reason}
+      </p>
+      <p class="act">
+        <strong>{t("act")}</strong> {mustAct(job)}{" "}
+        {job.incident_id !== null && (
+          <a href={to(["incidents", job.incident_id])}>
+            {t("incident")} {job.incident_id}
+          </a>
+        )}
+      </p>
+      <div class="orders">
+        {ORDERS.filter((name) => name !== "force" || job.status === "STOPPING").map((name) => {
+          const why = whyNot(name, job);
+          return (
+            <button key={name} class={name === "cancel" || name === "force" ? "danger" : "secondary"} disabled={why !== ""} title={why} onClick={() => ask(name)}>
+              {wordsOfOrder(name)}
+            </button>
+          );
+        })}
+      </div>
+    </header>
+  );
+}
+
+function Why({ job }: { job: Schemas["Job"] }) {
+  const polled = usePolled(
+    `explain ${job.job_id} ${job.status_at}`,
+    (signal) => bodyOf(client.GET("/api/v2/jobs/{job_id}/explain", { params: { path: { job_id: job.job_id } }, signal })),
+    (answer) => (answer?.pending == null ? null : 15_000),
+  );
+  return (
+    <Loaded from={polled}>
+      {({ pending, decisions }) => (
+        <>
+          {pending !== null && (
+            <article>
+              <strong>{t("waits")}</strong> <span lang="en">{pending.sentence}</span>
+              {pending.position !== null && <> · {t("place", { n: pending.position })}</>}
+              {pending.earliest_at !== null && (
+                <>
+                  {" "}
+                  · {t("earliest")} <Ago at={pending.earliest_at} />
+                </>
+              )}
+              <Links title={t("blockers")} ids={pending.blockers} />
+              <Links title={t("wouldSuspend")} ids={pending.would_suspend} />
+            </article>
+          )}
+          <table class="rows">
+            <thead>
+              <tr>
+                {(["time", "change", "number", "reason"] as const).map((name) => (
+                  <th key={name} scope="col">
+                    {t(name)}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {[...decisions].reverse().map((decision, at) => (
+                <tr key={`${decision.at} ${at}`}>
+                  <td data-label={t("time")}>
+                    <Clock at={decision.at} />
+                  </td>
+                  <td data-label={t("change")}>
+                    {decision.from !== null && decision.from !== decision.to && (
+                      <>
+                        <Status of={decision.from} /> →{" "}
+                      </>
+                    )}
+                    <Status of={decision.to} />
+                  </td>
+                  <td data-label={t("number")}>{decision.attempt}</td>
+                  <td data-label={t("reason")} lang="en">
+                    {decision.reason}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+function Links({ title, ids }: { title: string; ids: string[] }) {
+  if (ids.length === 0) return null;
+  return (
+    <span>
+      {" "}
+      · {title}:{" "}
+      {ids.map((id, at) => (
+        <span key={id}>
+          {at > 0 && ", "}
+          <a href={to(["jobs", id])}>{id}</a>
+        </span>
+      ))}
+    </span>
+  );
+}
+
+function Logs({ job }: { job: Schemas["Job"] }) {
+  if (job.attempt === 0) return <p>{t("noAttempt")}</p>;
+  const attempt = Number(query.value.get("attempt") ?? job.attempt);
+  const rank = Number(query.value.get("rank") ?? job.failure?.rank ?? 0);
+  return (
+    <>
+      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <label>
+          {t("number")}
+          <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
+            {job.attempts.map(({ attempt: number }) => (
+              <option key={number} value={number}>
+                {number}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          {t("rank")}
+          <input name="rank" type="number" min={0} max={Math.max(0, job.nnodes - 1)} value={rank} onChange={(event) => refine({ rank: event.currentTarget.value })} />
+        </label>
+      </form>
+      <Log key={`${attempt} ${rank}`} job={job.job_id} attempt={attempt} rank={rank} />
+    </>
+  );
+}
+
+function Attempts({ job }: { job: Schemas["Job"] }) {
+  if (job.attempts.length === 0) return <p>{t("noAttempt")}</p>;
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          {(["number", "status", "started", "ended", "exit", "cause", "counted", "instances"] as const).map((name) => (
+            <th key={name} scope="col">
+              {t(name)}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {[...job.attempts].reverse().map((each) => (
+          <tr key={each.attempt}>
+            <td data-label={t("number")}>
+              <a href={to(["jobs", job.job_id], { tab: "log", attempt: each.attempt })}>{each.attempt}</a>
+            </td>
+            <td data-label={t("status")}>{each.status}</td>
+            <td data-label={t("started")}>{each.started_at !== null && <Clock at={each.started_at} />}</td>
+            <td data-label={t("ended")}>{each.ended_at !== null && <Clock at={each.ended_at} />}</td>
+            <td data-label={t("exit")}>{each.exit_code}</td>
+            <td data-label={t("cause")} lang="en">
+              {each.failure_kind !== null && <strong>{each.failure_kind} </strong>}
+              {each.message}
+            </td>
+            <td data-label={t("counted")}>{each.counted === null ? "-" : each.counted ? t("yes") : t("no")}</td>
+            <td data-label={t("instances")}>
+              {(each.instances ?? []).slice(0, 8).map((id) => (
+                <a key={id} class="tag" href={to(["instances", id])}>
+                  {id}
+                </a>
+              ))}
+              {(each.instances?.length ?? 0) > 8 && <> + {(each.instances?.length ?? 0) - 8}</>}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Diagnosis({ job }: { job: Schemas["Job"] }) {
+  const [answer, setAnswer] = useState<Schemas["Diagnosis"]>();
+  const [problem, setProblem] = useState("");
+  const [busy, setBusy] = useState(false);
+  const attempt = Number(query.value.get("attempt") ?? job.attempt);
+  const ask = async (): Promise<void> => {
+    setBusy(true);
+    setProblem("");
+    try {
+      setAnswer((await bodyOf(client.POST("/api/v2/diagnoses", { body: { job_id: job.job_id, attempt } }))) as Schemas["Diagnosis"]);
+    } catch (error) {
+      setProblem((error as Error).message);
+    } finally {
+      setBusy(false);
+    }
+  };
+  if (job.attempt === 0) return <p>{t("noAttempt")}</p>;
+  return (
+    <>
+      {job.diagnosis !== null && (
+        <article>
+          <h2>{t("known")}</h2>
+          <p>
+            <strong>{job.diagnosis.cause}</strong> {job.diagnosis.where} {job.diagnosis.confidence} % · {job.diagnosis.remedy}
+          </p>
+          <p lang="en">{job.diagnosis.sentence}</p>
+        </article>
+      )}
+      <form class="filters" onSubmit={(event) => (event.preventDefault(), void ask())}>
+        <label>
+          {t("number")}
+          <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
+            {job.attempts.map(({ attempt: number }) => (
+              <option key={number} value={number}>
+                {number}
+              </option>
+            ))}
+          </select>
+        </label>
+        <button type="submit" aria-busy={busy}>
+          {t("diagnose")}
+        </button>
+      </form>
+      {problem !== "" && (
+        <p role="alert" class="problem" lang="en">
+          {problem}
+        </p>
+      )}
+      {answer !== undefined && <Verdict of={answer} />}
+    </>
+  );
+}
+
+/** Fields of the specification. The API shows no environment variables, which may hold secrets. */
+const FIELDS = [
+  "workload",
+  "user",
+  "group",
+  "priority",
+  "asked_priority",
+  "backend",
+  "nnodes",
+  "n_gpus_per_node",
+  "task_definition",
+  "container",
+  "command",
+  "entrypoint",
+  "image",
+  "attempts_max",
+  "max_runtime_s",
+  "suspend_grace_s",
+  "checkpoint_dir",
+  "queued_at",
+  "origin",
+  "records",
+] as const;
+
+function Specification({ job }: { job: Schemas["Job"] }) {
+  return (
+    <dl class="fields">
+      {FIELDS.filter((name) => job[name] !== null && job[name] !== "").map((name) => (
+        <div key={name}>
+          <dt>
+            <code>{name}</code>
+          </dt>
+          <dd>
+            <code>{Array.isArray(job[name]) ? job[name].join(" ") : String(job[name])}</code>
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,444 @@
+// The queue: who waits and why, who runs, who is promised what, and the quotas. From the scheduler's last snapshot.
+import { useState } from "preact/hooks";
+import { bodyOf, client, type Schemas } from "../api";
+import { usePolled } from "../live";
+import { Freshness } from "../parts/freshness";
+import { JobForm } from "../parts/job-form";
+import { Loaded } from "../parts/loaded";
+import { JobLinks } from "../parts/preview";
+import { Quotas } from "../parts/quotas";
+import { Status } from "../parts/status";
+import { Ago } from "../parts/time";
+import { query, refine, to } from "../place";
+import { texts } from "../texts";
+import "../parts/work.css";
+
+const t = texts({
+  en: {
+    title: "Queue",
+    group: "Group",
+    all: "all groups",
+    none: "default group",
+    scheduler: "the scheduler",
+    waiting: "Waiting",
+    running: "Running",
+    reservations: "Reservations",
+    totals: "By priority",
+    place: "Place",
+    job: "Job",
+    user: "User",
+    priority: "Priority",
+    asked: "submitted as {asked}",
+    size: "Instances × GPUs",
+    waits: "Waits",
+    why: "Waits for",
+    blockers: "In its way",
+    earliest: "Earliest start",
+    unknown: "not known",
+    nobodyWaits: "No job waits.",
+    nobodyRuns: "No job holds instances.",
+    status: "Status",
+    since: "For",
+    ends: "Ends",
+    suspend: "May be suspended",
+    yes: "yes",
+    no: "no",
+    promised: "Promised to",
+    hosts: "Instances",
+    from: "From",
+    jobs: "{n} jobs",
+    oneJob: "1 job",
+    total: "{jobs} on {instances}, {gpus} GPUs",
+    instances: "{n} instances",
+    oneInstance: "1 instance",
+    queued: "Waiting",
+    left: "{n} more jobs are not shown. The list of jobs has them.",
+    more: "Next page",
+    first: "First page",
+    back: "Previous page",
+    pages: "Pages",
+    gpus: "free GPUs",
+    cluster: "more GPUs than the cluster has",
+    held: "a repair that is held",
+    turn: "its turn",
+    quota: "its quota",
+    limit: "the limit of running jobs",
+    own: "its own instances",
+    room: "instances that are being vacated",
+    permission: "a permission of the deployment",
+    try: "Try a job: would it start now?",
+    unreadable: "{n} records cannot be read",
+    leaves: "suspends for it",
+  },
+  zh: {
+    title: "队列",
+    group: "分组",
+    all: "全部分组",
+    none: "默认分组",
+    scheduler: "调度器",
+    waiting: "等待",
+    running: "运行",
+    reservations: "预留",
+    totals: "按优先级",
+    place: "位置",
+    job: "任务",
+    user: "用户",
+    priority: "优先级",
+    asked: "提交时为 {asked}",
+    size: "实例 × GPU",
+    waits: "已等待",
+    why: "等待原因",
+    blockers: "前面的任务",
+    earliest: "最早启动",
+    unknown: "未知",
+    nobodyWaits: "没有任务在等待。",
+    nobodyRuns: "没有任务占用实例。",
+    status: "状态",
+    since: "已运行",
+    ends: "结束",
+    suspend: "可被挂起",
+    yes: "是",
+    no: "否",
+    promised: "预留给",
+    hosts: "实例",
+    from: "开始",
+    jobs: "{n} 个任务",
+    oneJob: "1 个任务",
+    total: "{jobs}，{instances}，{gpus} 个 GPU",
+    instances: "{n} 个实例",
+    oneInstance: "1 个实例",
+    queued: "等待",
+    left: "还有 {n} 个任务没有显示，请在任务列表中查看。",
+    more: "下一页",
+    first: "第一页",
+    back: "上一页",
+    pages: "分页",
+    gpus: "空闲 GPU",
+    cluster: "集群没有这么多 GPU",
+    held: "暂缓的维修",
+    turn: "轮到它",
+    quota: "它的配额",
+    limit: "运行任务数上限",
+    own: "它自己的实例",
+    room: "正在腾出的实例",
+    permission: "部署缺少的权限",
+    try: "试一个任务：现在能启动吗？",
+    unreadable: "{n} 条记录无法读取",
+    leaves: "为它挂起",
+  },
+});
+type Page = Schemas["Queue"];
+type Waiting = Page["waiting"][number];
+type Running = Page["running"][number];
+const PAGE = 100;
+/** The default group in the address. The name of a group begins with a letter or a digit. */
+const DEFAULT_GROUP = "-";
+const EVERY_MS = 15_000;
+/** Seconds from which the age is amber and red while a job waits: then a pass comes every five minutes at least. */
+const LATE_S = 360;
+const STOPPED_S = 900;
+
+export function Queue() {
+  const named = query.value.get("group");
+  const group = named === DEFAULT_GROUP ? "" : named;
+  const [walked, setWalked] = useState<{ group: string | null; cursors: string[] }>({ group, cursors: [] });
+  const cursors = walked.group === group ? walked.cursors : [];
+  const cursor = cursors.at(-1);
+  const asked = { snapshot: "1" as const, limit: PAGE, ...(group === null ? {} : { group }), ...(cursor === undefined ? {} : { cursor }) };
+  const polled = usePolled(
+    `queue ${JSON.stringify(asked)}`,
+    (signal) => bodyOf(client.GET("/api/v2/queue", { params: { query: asked }, signal })),
+    () => EVERY_MS,
+  );
+  const walk = (next: string[]): void => {
+    setWalked({ group, cursors: next });
+    document.querySelector<HTMLElement>("main h1")?.focus();
+  };
+  return (
+    <main class="container-fluid" tabIndex={-1}>
+      <h1 tabIndex={-1}>{t("title")}</h1>
+      <Loaded from={polled}>
+        {(page) => (
+          <>
+            <Head page={page} group={group} />
+            <section aria-labelledby="waiting-title">
+              <h2 id="waiting-title">{t("waiting")}</h2>
+              {page.waiting.length === 0 ? <p>{t("nobodyWaits")}</p> : <WaitingJobs jobs={page.waiting} />}
+              {(page.waiting_more ?? 0) > 0 && <p>{t("left", { n: page.waiting_more ?? 0 })}</p>}
+            </section>
+            <section aria-labelledby="running-title">
+              <h2 id="running-title">{t("running")}</h2>
+              {page.running.length === 0 ? <p>{t("nobodyRuns")}</p> : <RunningJobs jobs={page.running} />}
+              {(page.running_more ?? 0) > 0 && <p>{t("left", { n: page.running_more ?? 0 })}</p>}
+            </section>
+            <nav class="pages" aria-label={t("pages")}>
+              {cursors.length > 1 && (
+                <button class="secondary" onClick={() => walk([])}>
+                  {t("first")}
+                </button>
+              )}
+              {cursors.length > 0 && (
+                <button class="secondary" onClick={() => walk(cursors.slice(0, -1))}>
+                  {t("back")}
+                </button>
+              )}
+              {page.next_cursor !== null && <button onClick={() => walk([...cursors, page.next_cursor as string])}>{t("more")}</button>}
+            </nav>
+            {page.reservations.length > 0 && <Reservations reservations={page.reservations} />}
+            <div class="pair">
+              <Totals totals={page.totals} />
+              <Quotas quotas={page.quotas} changed={() => polled.hurry()} />
+            </div>
+          </>
+        )}
+      </Loaded>
+      <TryAJob />
+    </main>
+  );
+}
+
+function Head({ page, group }: { page: Page; group: string | null }) {
+  const waits = page.totals.some((total) => total.queued.jobs > 0);
+  const groups = page.groups ?? [];
+  const known = group === null || groups.includes(group) ? groups : [...groups, group];
+  return (
+    <div class="filters">
+      {known.length > 0 && !(known.length === 1 && known[0] === "" && group === null) && (
+        <label>
+          {t("group")}
+          <select
+            name="group"
+            value={group === null ? "*" : `=${group}`}
+            onChange={(event) => {
+              const { value } = event.currentTarget;
+              refine({ group: value === "*" ? undefined : value.slice(1) || DEFAULT_GROUP });
+            }}
+          >
+            <option value="*">{t("all")}</option>
+            {known.map((name) => (
+              <option key={name} value={`=${name}`}>
+                {name === "" ? t("none") : name}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <Freshness
+        at={page.as_of ?? null}
+        writer={t("scheduler")}
+        lateS={waits ? LATE_S : Number.POSITIVE_INFINITY}
+        stoppedS={waits ? STOPPED_S : Number.POSITIVE_INFINITY}
+      />
+      {page.unreadable.length > 0 && (
+        <strong class="tone-repair" title={page.unreadable.join("\n")}>
+          {t("unreadable", { n: page.unreadable.length })}
+        </strong>
+      )}
+    </div>
+  );
+}
+
+function shortOf(job: Waiting): string {
+  const known = ["gpus", "cluster", "held", "turn", "quota", "own", "room", "permission"] as const;
+  if (job.short_of === "jobs") return t("limit");
+  const kind = known.find((name) => name === job.short_of);
+  return kind === undefined ? (job.short_of ?? "") : t(kind);
+}
+
+function Priority({ is, asked }: { is: string; asked?: string }) {
+  return (
+    <>
+      {is}
+      {asked !== undefined && asked !== is && <small> ({t("asked", { asked })})</small>}
+    </>
+  );
+}
+
+function Size({ of: job }: { of: { nodes: number; gpus: number; group: string } }) {
+  return (
+    <>
+      {job.nodes} × {job.gpus}
+      {job.group !== "" && <small> {job.group}</small>}
+    </>
+  );
+}
+
+function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          {(["place", "job", "user", "priority", "size", "waits", "why", "blockers", "earliest"] as const).map((name) => (
+            <th key={name} scope="col">
+              {t(name)}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {jobs.map((job) => (
+          <tr key={job.job_id}>
+            <td data-label={t("place")}>{job.position ?? "-"}</td>
+            <td data-label={t("job")} class="id">
+              <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
+              {job.status !== null && job.status !== "QUEUED" && job.status !== "PENDING_RESOURCES" && (
+                <>
+                  <br />
+                  <Status of={job.status} />
+                </>
+              )}
+            </td>
+            <td data-label={t("user")}>{job.user || "-"}</td>
+            <td data-label={t("priority")}>
+              <Priority is={job.priority} asked={job.asked_priority} />
+            </td>
+            <td data-label={t("size")}>
+              <Size of={job} />
+            </td>
+            <td data-label={t("waits")}>
+              <Ago at={job.queued_at} bare />
+            </td>
+            <td data-label={t("why")} class="reason">
+              {shortOf(job) !== "" && <strong>{shortOf(job)}: </strong>}
+              <span lang="en">{job.sentence}</span>
+            </td>
+            <td data-label={t("blockers")}>
+              {(job.blockers ?? []).length === 0 && (job.would_suspend ?? []).length === 0 && "-"}
+              <JobLinks ids={job.blockers ?? []} />
+              {(job.would_suspend ?? []).length > 0 && (
+                <small>
+                  {" "}
+                  {t("leaves")}: <JobLinks ids={job.would_suspend ?? []} />
+                </small>
+              )}
+            </td>
+            <td data-label={t("earliest")}>{job.earliest_at === null ? <span title={t("unknown")}>?</span> : <Ago at={job.earliest_at} />}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function RunningJobs({ jobs }: { jobs: Running[] }) {
+  return (
+    <table class="rows">
+      <thead>
+        <tr>
+          {(["status", "job", "user", "priority", "size", "since", "ends", "suspend"] as const).map((name) => (
+            <th key={name} scope="col">
+              {t(name)}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {jobs.map((job) => (
+          <tr key={job.job_id}>
+            <td data-label={t("status")}>
+              <Status of={job.status} />
+            </td>
+            <td data-label={t("job")} class="id">
+              <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
+            </td>
+            <td data-label={t("user")}>{job.user || "-"}</td>
+            <td data-label={t("priority")}>{job.priority}</td>
+            <td data-label={t("size")}>
+              <Size of={job} />
+            </td>
+            <td data-label={t("since")}>
+              <Ago at={job.since} bare />
+            </td>
+            <td data-label={t("ends")}>{job.ends_at === null ? <span title={t("unknown")}>?</span> : <Ago at={job.ends_at} />}</td>
+            <td data-label={t("suspend")}>{t(job.can_suspend ? "yes" : "no")}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Reservations({ reservations }: { reservations: Page["reservations"] }) {
+  return (
+    <section aria-labelledby="reservations-title">
+      <h2 id="reservations-title">{t("reservations")}</h2>
+      <table class="rows narrow">
+        <thead>
+          <tr>
+            {(["promised", "group", "hosts", "from"] as const).map((name) => (
+              <th key={name} scope="col">
+                {t(name)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {reservations.map((one) => (
+            <tr key={one.job_id}>
+              <td data-label={t("promised")}>
+                <a href={to(["jobs", one.job_id])}>{one.job_id}</a>
+              </td>
+              <td data-label={t("group")}>{one.group || "-"}</td>
+              <td data-label={t("hosts")}>
+                {one.hosts.length > 4 ? (
+                  <details>
+                    <summary>{one.hosts.length}</summary>
+                    {one.hosts.join(", ")}
+                  </details>
+                ) : (
+                  one.hosts.join(", ")
+                )}
+              </td>
+              <td data-label={t("from")}>{one.at === null ? <span title={t("unknown")}>?</span> : <Ago at={one.at} />}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Totals({ totals }: { totals: Page["totals"] }) {
+  const words = (total: Page["totals"][number]["running"]): string =>
+    total.jobs === 0
+      ? "-"
+      : t("total", {
+          jobs: total.jobs === 1 ? t("oneJob") : t("jobs", { n: total.jobs }),
+          instances: total.instances === 1 ? t("oneInstance") : t("instances", { n: total.instances }),
+          gpus: total.gpus,
+        });
+  return (
+    <section aria-labelledby="totals-title">
+      <h2 id="totals-title">{t("totals")}</h2>
+      <table class="rows narrow">
+        <thead>
+          <tr>
+            <th scope="col">{t("priority")}</th>
+            <th scope="col">{t("running")}</th>
+            <th scope="col">{t("queued")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {totals.map((total) => (
+            <tr key={total.priority} class={total.running.jobs + total.queued.jobs === 0 ? "empty" : ""}>
+              <td data-label={t("priority")}>{total.priority}</td>
+              <td data-label={t("running")}>{words(total.running)}</td>
+              <td data-label={t("queued")}>{words(total.queued)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** The form of a new job, opened on request: its check says whether the job would start now. */
+function TryAJob() {
+  const [isOpen, setIsOpen] = useState(false);
+  return (
+    <details class="try" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+      <summary>{t("try")}</summary>
+      {isOpen && <JobForm />}
+    </details>
+  );
+}

@@ -1,0 +1,190 @@
+// The course of an instance's GPUs over time: utilisation, temperatures, power and memory, with marks at XIDs.
+import { useMemo } from "preact/hooks";
+import { bodyOf, client, type Schemas, serverNow } from "../api";
+import { usePolled } from "../live";
+import { query, refine } from "../place";
+import { texts } from "../texts";
+import { Chart, type Line, type Mark } from "./chart";
+import { Loaded } from "./loaded";
+
+const t = texts({
+  en: {
+    title: "Course",
+    span: "Time span",
+    h1: "1 hour",
+    h6: "6 hours",
+    h24: "24 hours",
+    d7: "7 days",
+    none: "There are no readings in this time span. They are kept for 7 days if the deployment has gpu_history on, one every 5 minutes.",
+    utilisation: "Utilisation",
+    temperature: "Temperature",
+    memory_temperature: "Temperature of the memory",
+    power_w: "Power",
+    memory_used_mib: "Memory used",
+    gpu: "GPU {n}",
+    band: "A line is the largest value, the band below it reaches down to the least. Dashed upright lines are XIDs of the history.",
+    table: "Values as a table",
+    least: "least",
+    most: "largest",
+    what: "Gauge",
+  },
+  zh: {
+    title: "变化",
+    span: "时间范围",
+    h1: "1 小时",
+    h6: "6 小时",
+    h24: "24 小时",
+    d7: "7 天",
+    none: "该时间范围内没有读数。部署开启 gpu_history 时，每 5 分钟保存一次，保留 7 天。",
+    utilisation: "利用率",
+    temperature: "温度",
+    memory_temperature: "显存温度",
+    power_w: "功率",
+    memory_used_mib: "已用显存",
+    gpu: "GPU {n}",
+    band: "线为最大值，下方色带延伸到最小值。竖直虚线为历史中的 XID。",
+    table: "以表格显示",
+    least: "最小",
+    most: "最大",
+    what: "指标",
+  },
+});
+const SPANS = { h1: 3_600, h6: 21_600, h24: 86_400, d7: 604_800 } as const;
+type Span = keyof typeof SPANS;
+const GAUGES = [
+  { name: "utilisation", unit: "%", max: 100 },
+  { name: "temperature", unit: "°C" },
+  { name: "memory_temperature", unit: "°C" },
+  { name: "power_w", unit: "W" },
+  { name: "memory_used_mib", unit: "GiB", per: 1_024 },
+] as const;
+type Gauges = Schemas["Gauges"];
+const XID = /\bXID[ _](\d+)/i;
+const POINTS = 300;
+
+export function GpuCharts({ one }: { one: Schemas["Instance"] }) {
+  const asked = query.value.get("span") ?? "";
+  const span: Span = asked in SPANS ? (asked as Span) : "h6";
+  const id = one.instance_id;
+  const polled = usePolled(
+    `gauges ${id} ${span}`,
+    (signal) => {
+      const from = new Date(serverNow() - SPANS[span] * 1_000).toISOString();
+      return bodyOf(
+        client.GET("/api/v2/instances/{instance_id}/gauges", {
+          params: { path: { instance_id: id }, query: { from, points: POINTS } },
+          signal,
+        }),
+      );
+    },
+    () => 60_000,
+  );
+  return (
+    <section aria-label={t("title")}>
+      <h2>{t("title")}</h2>
+      <nav class="tabs" aria-label={t("span")}>
+        {(Object.keys(SPANS) as Span[]).map((name) => (
+          <a
+            key={name}
+            href={`#span-${name}`}
+            aria-current={span === name ? "true" : undefined}
+            onClick={(event) => (event.preventDefault(), refine({ span: name }))}
+          >
+            {t(name)}
+          </a>
+        ))}
+      </nav>
+      <Loaded from={polled}>{(gauges) => <Drawn gauges={gauges} history={one.history} />}</Loaded>
+    </section>
+  );
+}
+
+function Drawn({ gauges, history }: { gauges: Gauges; history: Schemas["Decision"][] }) {
+  const drawn = useMemo(() => {
+    const at = gauges.at.map((time) => Date.parse(time) / 1_000);
+    const charts = GAUGES.map((gauge) => ({
+      ...gauge,
+      lines: gauges.gpus
+        .map((gpu): Line => {
+          const { min, max } = gpu[gauge.name];
+          const per = "per" in gauge ? gauge.per : 1;
+          return { name: t("gpu", { n: gpu.gpu }), most: max.map((value) => scaled(value, per)), least: min.map((value) => scaled(value, per)) };
+        })
+        .filter((line) => line.most.some((value) => value !== null)),
+    })).filter((chart) => chart.lines.length > 0);
+    return { at, charts };
+  }, [gauges]);
+  const marks = useMemo(() => marksOf(history), [history]);
+  if (drawn.charts.length === 0) return <p>{t("none")}</p>;
+  const bounds = { from: Date.parse(gauges.from) / 1_000, to: Date.parse(gauges.to) / 1_000 };
+  return (
+    <>
+      <p class="muted">{t("band")}</p>
+      <div class="charts">
+        {drawn.charts.map((chart) => (
+          <Chart
+            key={chart.name}
+            title={t(chart.name)}
+            unit={chart.unit}
+            at={drawn.at}
+            lines={chart.lines}
+            marks={marks}
+            {...bounds}
+            {...("max" in chart ? { max: chart.max } : {})}
+          />
+        ))}
+      </div>
+      <details>
+        <summary>{t("table")}</summary>
+        <table class="rows">
+          <thead>
+            <tr>
+              <th scope="col">{t("what")}</th>
+              <th scope="col">GPU</th>
+              <th scope="col">{t("least")}</th>
+              <th scope="col">{t("most")}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {drawn.charts.flatMap((chart) =>
+              chart.lines.map((line) => (
+                <tr key={`${chart.name} ${line.name}`}>
+                  <td data-label={t("what")}>{t(chart.name)}</td>
+                  <td data-label="GPU">{line.name}</td>
+                  <td data-label={t("least")}>
+                    {extreme(line.least, Math.min)} {chart.unit}
+                  </td>
+                  <td data-label={t("most")}>
+                    {extreme(line.most, Math.max)} {chart.unit}
+                  </td>
+                </tr>
+              )),
+            )}
+          </tbody>
+        </table>
+      </details>
+    </>
+  );
+}
+
+function scaled(value: number | null, per: number): number | null {
+  return value === null || per === 1 ? value : Math.round((value / per) * 10) / 10;
+}
+
+function extreme(values: (number | null)[], of: (...values: number[]) => number): number | string {
+  const known = values.filter((value) => value !== null);
+  return known.length === 0 ? "" : of(...known);
+}
+
+/** Return a mark at each decision whose reason names an XID; one for each XID and minute. */
+function marksOf(history: Schemas["Decision"][]): Mark[] {
+  const found = new Map<string, Mark>();
+  for (const decision of history) {
+    const number = XID.exec(decision.reason)?.[1];
+    if (number === undefined) continue;
+    const at = Date.parse(decision.at) / 1_000;
+    const key = `${number} ${Math.floor(at / 60)}`;
+    if (!found.has(key)) found.set(key, { at, text: `XID ${number}` });
+  }
+  return [...found.values()];
+}

@@ -1,0 +1,70 @@
+// Facts of an incident that the list and the page of an incident share.
+import { type Schemas } from "../api";
+import { to } from "../place";
+import { texts } from "../texts";
+
+const t = texts({
+  en: {
+    unknown: "not known yet",
+    undecided: "undecided",
+    actSee: "Yes: the recovery needs you. The last message says what to do.",
+    actOpen: "No. The recovery goes on by itself. You are notified if it cannot.",
+    actFailed: "Yes. The recovery has ended without success. Read the cause, then submit the job again.",
+    actRecovered: "No. The job runs again, or has ended with success.",
+    actCanceled: "No. The job was canceled.",
+    actService: "No. The instance works again.",
+    actGone: "No. The instance has left the cluster.",
+  },
+  zh: {
+    unknown: "尚不清楚",
+    undecided: "未判定",
+    actSee: "需要：恢复需要你处理。最后一条消息说明了该做什么。",
+    actOpen: "不需要。恢复在自动进行；如果无法恢复，会通知你。",
+    actFailed: "需要。恢复没有成功。请查看原因后重新提交任务。",
+    actRecovered: "不需要。任务已恢复运行，或已成功结束。",
+    actCanceled: "不需要。任务已被取消。",
+    actService: "不需要。实例已恢复工作。",
+    actGone: "不需要。实例已离开集群。",
+  },
+});
+const ACT = {
+  recovered: "actRecovered",
+  failed: "actFailed",
+  canceled: "actCanceled",
+  in_service: "actService",
+  gone: "actGone",
+} as const;
+
+/** Return the cause with the confidence in it, as text. */
+export function causeText(of: Schemas["Incident"]): string {
+  // An instance is repaired without a diagnosis of a job.
+  if (of.cause === null) return of.job_id === null ? "-" : t("unknown");
+  const share = of.confidence === null ? "" : ` ${of.confidence}\u00a0%`;
+  return `${of.cause}${share}${of.decided ? "" : ` (${t("undecided")})`}`;
+}
+
+/** Links to instances. */
+export function Instances({ named }: { named: string[] }) {
+  if (named.length === 0) return <>-</>;
+  return (
+    <>
+      {named.map((name) => (
+        <a key={name} class="tag" href={to(["instances", name])}>
+          {name}
+        </a>
+      ))}
+    </>
+  );
+}
+
+/** Return the last message to operators about the incident itself, and not about an instance that is repaired for it. */
+export function lastMessage(of: Schemas["IncidentThread"]): Schemas["Event"]["message"] {
+  const told = of.events.filter((event) => event.incident_id === of.incident_id && event.message !== null);
+  return told[told.length - 1]?.message ?? null;
+}
+
+/** Return whether a person must act about the incident, as a sentence. */
+export function mustActAbout(of: Schemas["IncidentThread"]): string {
+  if (of.outcome !== null) return t(ACT[of.outcome]);
+  return t(lastMessage(of)?.severity === "SEV2" ? "actSee" : "actOpen");
+}

@@ -1,0 +1,161 @@
+// A diagnosis: cause, place, confidence, rivals and evidence; and the findings of a log.
+import { type Schemas } from "../api";
+import { to } from "../place";
+import { language, texts } from "../texts";
+
+const t = texts({
+  en: {
+    cause: "Cause",
+    at: "at",
+    remedy: "Remedy",
+    decided: "decided",
+    undecided: "undecided: the confidence is too low to act on it alone",
+    rivals: "Other possible causes",
+    evidence: "Evidence",
+    probe: "A look that would tell",
+    report: "The whole report",
+    unread: "Logs that were not read",
+    line: "Line",
+    role: "Role",
+    kind: "Kind",
+    text: "Text",
+    nothing: "Nothing in this log says that anything is wrong.",
+    then: "Then",
+    verdict: "Verdict",
+  },
+  zh: {
+    cause: "原因",
+    at: "位于",
+    remedy: "措施",
+    decided: "已判定",
+    undecided: "未判定：把握不足以单独据此行动",
+    rivals: "其他可能的原因",
+    evidence: "证据",
+    probe: "可以区分的检查",
+    report: "完整报告",
+    unread: "未读取的日志",
+    line: "行",
+    role: "角色",
+    kind: "类别",
+    text: "内容",
+    nothing: "日志中没有任何出错的迹象。",
+    then: "随后",
+    verdict: "结论",
+  },
+});
+
+/** A share as a bar with its number. */
+function Share({ of }: { of: number }) {
+  const percent = Math.round(of * 100);
+  return (
+    <span class="share">
+      <meter min={0} max={100} value={percent} aria-label={`${percent} %`} /> {percent} %
+    </span>
+  );
+}
+
+export function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
+  const where = of.scope.names.join(", ");
+  return (
+    <article class="verdict">
+      <p>
+        <strong>{of.cause}</strong>
+        {where !== "" && (
+          <>
+            {" "}
+            {t("at")} <Names kind={of.scope.kind} names={of.scope.names} />
+          </>
+        )}{" "}
+        <Share of={of.confidence} /> <small>{of.decided ? t("decided") : t("undecided")}</small>
+      </p>
+      <p>
+        {t("remedy")}: <strong>{of.remedy}</strong>
+        {of.next_probe !== null && (
+          <>
+            {" · "}
+            {t("probe")}: {of.next_probe}
+          </>
+        )}
+      </p>
+      {of.rivals.length > 0 && (
+        <>
+          <h3>{t("rivals")}</h3>
+          <ul>
+            {of.rivals.map((rival) => (
+              <li key={`${rival.cause} ${rival.scope.names}`}>
+                {rival.cause} {rival.scope.names.join(", ")} <Share of={rival.confidence} />
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      <h3>{t("evidence")}</h3>
+      <ul>
+        {of.findings.map((finding) => (
+          <li key={finding.row + finding.english}>{language.value === "zh" ? finding.chinese : finding.english}</li>
+        ))}
+      </ul>
+      {Object.keys(of.unread_logs).length > 0 && (
+        <p>
+          {t("unread")}: <span lang="en">{Object.entries(of.unread_logs).map(([rank, why]) => `${rank}: ${why}`).join("; ")}</span>
+        </p>
+      )}
+      <details>
+        <summary>{t("report")}</summary>
+        <pre class="log wrap" lang={language.value}>
+          {of.page[language.value]}
+        </pre>
+      </details>
+    </article>
+  );
+}
+
+function Names({ kind, names }: { kind: string; names: string[] }) {
+  return (
+    <>
+      {names.map((name, at) => (
+        <span key={name}>
+          {at > 0 && ", "}
+          {/^m?i-[0-9a-f]{8,}$/.test(name) ? <a href={to(["instances", name])}>{name}</a> : `${kind} ${name}`}
+        </span>
+      ))}
+    </>
+  );
+}
+
+export function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
+  if (of.cause === null) return <p>{t("nothing")}</p>;
+  return (
+    <article class="verdict">
+      <p>
+        {t("verdict")}: <strong>{of.cause.kind}</strong> ({of.cause.class}), {t("line")} {of.cause.number}
+      </p>
+      <p lang="en">
+        {t("then")}: {of.cause.policy}
+      </p>
+      <table class="rows">
+        <thead>
+          <tr>
+            {(["line", "role", "kind", "text"] as const).map((name) => (
+              <th key={name} scope="col">
+                {t(name)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {of.findings.map((finding) => (
+            <tr key={finding.number} class={finding.number === of.cause?.number ? "marked" : ""}>
+              <td data-label={t("line")}>{finding.number}</td>
+              <td data-label={t("role")}>{finding.role}</td>
+              <td data-label={t("kind")}>{finding.kind}</td>
+              <td data-label={t("text")} lang="en">
+                <code>{finding.line}</code>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </article>
+  );
+}

@@ -1,0 +1,126 @@
+"""Texts of a day's figures and of what stood at its end, and their parts: an item of the table holds 400 KB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
+from gpu_recovery.core.event_history.roll_up import Figures, GroupKey, JobStanding, Standing
+from gpu_recovery.core.event_history.streams import DAYS_KEPT, HistoryItem, StoredItem
+from gpu_recovery.core.published_events import utc_text
+
+DAYS, STANDINGS, LATE_DAYS = "days", "standings", "days#late"
+"""Streams of the figures of each day, of what stood at its end, and of the days for which events arrived late."""
+PART_CHARACTERS_MAX = 300_000
+"""Characters of a part. The texts are ASCII."""
+TEXT, UNTIL, PARTS = "text", "until", "parts"
+"""Attributes of a part: its text, the time until which the day was rolled up, and the number of parts."""
+
+
+def day_items(
+    stream: str, day: date, until: datetime, text: str, kept: timedelta = DAYS_KEPT
+) -> tuple[HistoryItem, ...]:
+    """Return the items that hold a text about a day.
+
+    Args:
+        stream: the stream of such texts.
+        day: the day.
+        until: time until which the text holds.
+        text: the text.
+        kept: how long it is kept from then on.
+    """
+    parts = [text[start : start + PART_CHARACTERS_MAX] for start in range(0, len(text), PART_CHARACTERS_MAX)]
+    return tuple(
+        HistoryItem(
+            stream,
+            f"{day.isoformat()}#{number:03d}",
+            {TEXT: part, UNTIL: utc_text(until), PARTS: str(len(parts))},
+            until + kept,
+        )
+        for number, part in enumerate(parts)
+    )
+
+
+def day_texts(items: Iterable[StoredItem]) -> dict[date, tuple[datetime, str]]:
+    """Return the text about each day and the time until which it holds. A day with a missing part is left out."""
+    parts: dict[str, list[StoredItem]] = {}
+    for item in sorted(items, key=lambda item: item.position):
+        parts.setdefault(item.position.partition("#")[0], []).append(item)
+    found: dict[date, tuple[datetime, str]] = {}
+    for name, stored in parts.items():
+        first = stored[0].attributes
+        same = [one for one in stored if one.attributes.get(UNTIL) == first.get(UNTIL)]
+        if len(same) < int(first[PARTS]):
+            continue
+        text = "".join(one.attributes[TEXT] for one in same[: int(first[PARTS])])
+        found[date.fromisoformat(name)] = (datetime.fromisoformat(first[UNTIL]), text)
+    return found
+
+
+def figures_text(figures: Mapping[GroupKey, Figures]) -> str:
+    """Return the text of the figures of a day."""
+    rows = [[*key, _rounded(asdict(group))] for key, group in sorted(figures.items())]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def figures_of(text: str) -> dict[GroupKey, Figures]:
+    """Return the figures of a text.
+
+    Raises:
+        RecordedEventUnreadable: the text is malformed.
+    """
+    known = {each.name for each in fields(Figures)}
+    try:
+        return {
+            (user, priority): Figures(**{name: value for name, value in row.items() if name in known})
+            for user, priority, row in json.loads(text)
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RecordedEventUnreadable(f"the figures of a day cannot be read: {error}") from error
+
+
+def standing_text(standing: Standing) -> str:
+    """Return the text of what stands at a moment."""
+    jobs = {job_id: _job_row(job) for job_id, job in sorted(standing.jobs.items())}
+    return json.dumps({"jobs": jobs, "instances": dict(sorted(standing.instances.items()))}, separators=(",", ":"))
+
+
+def standing_of(text: str) -> Standing:
+    """Return what stood, by a text.
+
+    Raises:
+        RecordedEventUnreadable: the text is malformed.
+    """
+    try:
+        document = json.loads(text)
+        return Standing({job_id: _job_of(row) for job_id, row in document["jobs"].items()}, document["instances"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RecordedEventUnreadable(f"what stood at the end of a day cannot be read: {error}") from error
+
+
+def _job_of(row: Sequence[Any]) -> JobStanding:
+    status, gpus, user, priority, has_run, stopped_at = row
+    stopped = None if stopped_at is None else datetime.fromisoformat(stopped_at)
+    return JobStanding(status, gpus, user, priority, has_run, stopped)
+
+
+def _job_row(job: JobStanding) -> Sequence[Any]:
+    stopped_at = None if job.stopped_at is None else utc_text(job.stopped_at)
+    return [job.status, job.gpus, job.user, job.priority, job.has_run, stopped_at]
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures with six decimal places, without those that are zero."""
+    shorter = {
+        name: [round(each, 3) for each in value]
+        if isinstance(value, list)
+        else round(value, 6)
+        if isinstance(value, float)
+        else value
+        for name, value in values.items()
+    }
+    return {name: value for name, value in shorter.items() if value}

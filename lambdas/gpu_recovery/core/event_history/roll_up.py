@@ -1,0 +1,252 @@
+"""Roll-up of a day: GPU-hours, recoveries and incidents, for the fleet and for each user and priority.
+
+`roll_up` is a function of the events of the day and of what stood at its beginning (`Standing`). Nothing is counted up
+from one event to the next, so an event that comes late or twice falsifies nothing: the day is rolled up again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+
+from gpu_recovery.core.event_history.intervals import Interval, intervals_of
+from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import LIVE, RUNS, TERMINAL, WAITING, JobStatus
+
+RECOVERIES_MAX = 2_000
+"""Recoveries of a day and a group whose length is kept."""
+HELD = frozenset(status.value for status in (*LIVE, JobStatus.DIAGNOSING))
+"""Statuses in which a job holds its instances."""
+_RUN = frozenset(status.value for status in RUNS)
+_LINE = frozenset(status.value for status in WAITING)
+_ENDED = frozenset(status.value for status in TERMINAL)
+_DOWN = frozenset(
+    status.value
+    for status in (JobStatus.STOPPING, JobStatus.DIAGNOSING, JobStatus.RECOVERING, JobStatus.PENDING_RESOURCES)
+)
+_ENDS = {JobStatus.SUCCEEDED: "succeeded", JobStatus.FAILED: "failed", JobStatus.CANCELED: "canceled"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobStanding:
+    """A job at a moment.
+
+    has_run:    whether an attempt of the job has begun.
+    stopped_at: time at which its gang was stopped or ended for a recovery that is not over; None otherwise.
+    """
+
+    status: str
+    gpus: int
+    user: str
+    priority: str
+    has_run: bool
+    stopped_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The jobs that have not ended, and the status of each instance that is present, at a moment."""
+
+    jobs: Mapping[str, JobStanding] = field(default_factory=dict)
+    instances: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures of a day or of several, for a group of jobs. Hours are GPU-hours, except those of instances.
+
+    held:       in statuses that hold instances.
+    running:    the part of it in which the ranks are assumed to work.
+    in_line:    in the queue after the first attempt.
+    lost:       from the stop of a gang until every rank ran again, or until the job was given up.
+    recoveries: seconds of each recovery that ended with every rank running.
+    incidents:  incidents of jobs that began.
+    available:  instance-hours in AVAILABLE; only for the fleet, as `present`, the instance-hours of all instances.
+    """
+
+    held: float = 0.0
+    running: float = 0.0
+    in_line: float = 0.0
+    lost: float = 0.0
+    recoveries: list[float] = field(default_factory=list)
+    incidents: int = 0
+    recovered: int = 0
+    given_up: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    available: float = 0.0
+    present: float = 0.0
+
+    def add(self, other: Figures) -> None:
+        """Add the figures of another group or day."""
+        for each in fields(Figures):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    @property
+    def running_share(self) -> float | None:
+        """Running of held GPU-hours: an upper bound of the effective training time ratio; None without any."""
+        return self.running / self.held if self.held else None
+
+    @property
+    def fleet_available(self) -> float | None:
+        """Share of the present instances' time in which they were AVAILABLE; None if no instance is known."""
+        return self.available / self.present if self.present else None
+
+    @property
+    def mttf_gpu_h(self) -> float | None:
+        """Running GPU-hours for each incident; None without an incident."""
+        return self.running / self.incidents if self.incidents else None
+
+    def recovery_s(self, share: float) -> float | None:
+        """Return the smallest time that at least `share` of the recoveries did not exceed; None without recoveries."""
+        ordered = sorted(self.recoveries)
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+FLEET = ("", "")
+"""Key of the figures of all jobs and instances."""
+GroupKey = tuple[str, str]
+"""User and priority."""
+
+
+def roll_up(
+    standing: Standing, events: Iterable[RecordedEvent], since: datetime, until: datetime
+) -> tuple[dict[GroupKey, Figures], Standing]:
+    """Return the figures between two times, for the fleet and for each user and priority, and what stands at the end.
+
+    Args:
+        standing: what stood at `since`.
+        events: events, in any order and any number of times. Those outside of both times are left out.
+        since: the beginning.
+        until: the end.
+    """
+    within = {event.event_id: event for event in events if since <= event.at < until}
+    moves: dict[EventKind, dict[str, list[RecordedEvent]]] = {EventKind.JOB: {}, EventKind.INSTANCE: {}}
+    figures: dict[GroupKey, Figures] = {FLEET: Figures()}
+    incidents: dict[str, RecordedEvent] = {}
+    for event in sorted(within.values(), key=lambda event: (event.version, event.kind)):
+        if event.kind in moves:
+            moves[event.kind].setdefault(event.record, []).append(event)
+        if event.kind in (EventKind.RECOVERY_SUCCEEDED, EventKind.RECOVERY_FAILED):
+            for group in _groups(figures, (event.user, event.priority)):
+                group.recovered += event.kind is EventKind.RECOVERY_SUCCEEDED
+                group.given_up += event.kind is EventKind.RECOVERY_FAILED
+        if event.incident_id and event.job_id and not event.is_about_instance and _began(event, since, until):
+            incidents.setdefault(event.incident_id, event)
+    for event in incidents.values():
+        for group in _groups(figures, (event.user, event.priority)):
+            group.incidents += 1
+    jobs = _jobs(standing.jobs, moves[EventKind.JOB], figures, since, until)
+    instances = _instances(standing.instances, moves[EventKind.INSTANCE], figures[FLEET], since, until)
+    for group in figures.values():
+        group.recoveries = sorted(group.recoveries)[-RECOVERIES_MAX:]
+    return figures, Standing(jobs, instances)
+
+
+def _began(event: RecordedEvent, since: datetime, until: datetime) -> bool:
+    """Return whether the incident of the event began between both times."""
+    return event.opened_at is not None and since <= event.opened_at < until
+
+
+def _groups(figures: dict[GroupKey, Figures], key: GroupKey) -> Sequence[Figures]:
+    return figures[FLEET], figures.setdefault(key, Figures()) if key != FLEET else Figures()
+
+
+def _jobs(
+    before: Mapping[str, JobStanding],
+    moves: Mapping[str, list[RecordedEvent]],
+    figures: dict[GroupKey, Figures],
+    since: datetime,
+    until: datetime,
+) -> dict[str, JobStanding]:
+    after: dict[str, JobStanding] = {}
+    for job_id in sorted({*before, *moves}):
+        course = moves.get(job_id, [])
+        known = before.get(job_id) or _first(course[0], since)
+        for event in course:
+            for group in _groups(figures, (event.user, event.priority)):
+                if event.after in _ENDS:
+                    name = _ENDS[JobStatus(event.after)]
+                    setattr(group, name, getattr(group, name) + 1)
+        course_of = _Course(known, _groups(figures, (known.user, known.priority)))
+        start = since if job_id in before or known.status else course[0].at
+        for interval in intervals_of(course, known.status, max(start, since), until):
+            course_of.follow(interval)
+        last = course[-1].after if course else known.status
+        if last not in _ENDED:
+            after[job_id] = JobStanding(
+                last, known.gpus, known.user, known.priority, course_of.has_run, course_of.stopped_at
+            )
+    return after
+
+
+def _first(event: RecordedEvent, since: datetime) -> JobStanding:
+    """Return a job of which nothing was known before this event."""
+    began = event.since is not None and event.since < since
+    status = event.before if began else ""
+    return JobStanding(status, event.gpus, event.user, event.priority, event.before in HELD, None)
+
+
+class _Course:
+    """The course of one job through its intervals. It adds to the figures of its groups."""
+
+    def __init__(self, known: JobStanding, groups: Sequence[Figures]) -> None:
+        self.gpus, self.groups = known.gpus, groups
+        self.has_run, self.stopped_at = known.has_run, known.stopped_at
+
+    def follow(self, interval: Interval) -> None:
+        """Add an interval, and the change of status that ended it."""
+        gpu_hours = interval.hours * self.gpus
+        for group in self.groups:
+            if interval.status in HELD:
+                group.held += gpu_hours
+            if interval.status in _RUN:
+                group.running += gpu_hours
+            elif interval.status and self.stopped_at is not None:
+                group.lost += gpu_hours
+            if interval.status in _LINE and self.has_run:
+                group.in_line += gpu_hours
+        self.has_run = self.has_run or interval.status in HELD
+        if interval.ended_by is not None:
+            self._moved(interval.ended_by)
+
+    def _moved(self, event: RecordedEvent) -> None:
+        if event.after == JobStatus.RUNNING and self.stopped_at is not None:
+            for group in self.groups:
+                group.recoveries.append((event.at - self.stopped_at).total_seconds())
+        if event.after in _RUN or event.after in _ENDED or event.after == JobStatus.SUSPENDED:
+            self.stopped_at = None
+        elif event.after in _DOWN and self.stopped_at is None and (event.before in _RUN or event.incident_id):
+            self.stopped_at = event.at
+        self.has_run = self.has_run or event.after in HELD
+
+
+def _instances(
+    before: Mapping[str, str],
+    moves: Mapping[str, list[RecordedEvent]],
+    fleet: Figures,
+    since: datetime,
+    until: datetime,
+) -> dict[str, str]:
+    after: dict[str, str] = {}
+    for name in sorted({*before, *moves}):
+        course = moves.get(name, [])
+        status, start = before.get(name, ""), since
+        if not status:
+            first = course[0]
+            began = first.since is not None and first.since < since
+            status, start = (first.before, since) if began else ("", first.since or first.at)
+        for interval in intervals_of(course, status, max(start, since), until):
+            if interval.status in ("", InstanceStatus.GONE):
+                continue
+            fleet.present += interval.hours
+            if interval.status == InstanceStatus.AVAILABLE:
+                fleet.available += interval.hours
+        last = course[-1].after if course else status
+        if last != InstanceStatus.GONE:
+            after[name] = last
+    return after

@@ -1,0 +1,71 @@
+"""Routes of the fleet as the web console shows it: the map, its members and the fleet limits, each from a snapshot.
+
+The reconciler writes the snapshots once a minute. Before the first one the answers are empty, with `as_of` null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_recovery.core.console_snapshots import SnapshotName
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
+from gpu_recovery.job_api.response import ApiResponse
+
+_EMPTY_MAP: dict[str, Any] = {
+    "as_of": None,
+    "members": None,
+    "statuses": [],
+    "jobs": [],
+    "status": "",
+    "flags": "",
+    "job": "",
+    "status_at": "",
+}
+_EMPTY_MEMBERS: dict[str, Any] = {
+    "as_of": None,
+    "members": None,
+    "ids": [],
+    "gpus": "",
+    "groups": [],
+    "group": "",
+    "zones": [],
+    "zone": "",
+    "racks": [],
+    "rack": "",
+}
+
+
+def read_map(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the fleet map. With `gpu=1` it also has the utilisation of each GPU, null where no function records it."""
+    shown = {**_EMPTY_MAP, **dependencies.snapshots.load(SnapshotName.MAP, dependencies.recovery.clock())}
+    utilisation = gpu_utilisation(dependencies) if request.flag("gpu") else None
+    return ApiResponse(200, {**shown, "utilisation": utilisation})
+
+
+def gpu_utilisation(dependencies: Dependencies) -> str | None:
+    """Return the utilisation of the GPUs in percent as a column of 8 u8 for each instance; None if it is not known.
+
+    No function records the utilisation yet.
+    """
+    return None
+
+
+def read_members(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the members of the map. The answer changes with the membership, and otherwise once a day."""
+    known = dependencies.snapshots.load(SnapshotName.MEMBERS, dependencies.recovery.clock())
+    return ApiResponse(200, {**_EMPTY_MEMBERS, **known})
+
+
+def read_limits(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the totals and the fleet limits of the last reconcile cycle. `GET /api/v2/fleet` reads every record."""
+    known = dependencies.snapshots.load(SnapshotName.LIMITS, dependencies.recovery.clock())
+    return ApiResponse(200, {"as_of": None, "totals": None, "limits": None, **known})
+
+
+_GPU = Parameter("gpu", "1 to add the utilisation of each GPU", FLAG)
+ROUTES = (
+    Route("GET", "/api/v2/fleet/map", read_map, "Status of every instance", {200: "FleetMap"}, query=(_GPU,)),
+    Route("GET", "/api/v2/fleet/members", read_members, "Ids and places of the map", {200: "FleetMembers"}),
+    Route("GET", "/api/v2/fleet/limits", read_limits, "The brakes as last written", {200: "FleetLimits"}),
+)

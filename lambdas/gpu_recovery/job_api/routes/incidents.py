@@ -1,0 +1,142 @@
+"""Routes of incidents: list them, and read one as a thread."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.event_history.incidents import START, Incident, events_in, incident_of
+from gpu_recovery.core.event_history.recorded_event import RecordedEvent, event_of
+from gpu_recovery.core.event_history.repairs import BEFORE, repairs_between
+from gpu_recovery.core.event_history.streams import (
+    EVENT,
+    INCIDENTS,
+    OPEN_INCIDENTS,
+    incident_stream,
+    instance_stream,
+    job_stream,
+)
+from gpu_recovery.core.event_history.thread import thread_of
+from gpu_recovery.core.published_events import utc_text
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.pagination import page_of, signed_cursor, verified_position
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.ports.event_history import HistoryReader
+from gpu_recovery.wire.event_history import incident_view, thread_view
+
+PURPOSE = "incidents"
+"""Name of the list, which its cursors belong to."""
+STATES = ("all", "open", "closed")
+PAGE_DEFAULT, PAGE_MAX = 50, 200
+"""Incidents of a page: default and upper bound."""
+OPEN_MAX = 1_000
+"""Open incidents that are read at most."""
+READ_MAX = 1_000
+"""Incidents that one request reads at most to fill its page."""
+OWN_EVENTS_MAX, JOB_EVENTS_MAX = 1_000, 8_000
+"""Events that a thread reads at most: of the incident, and of its job. Each instance of a gang adds two."""
+REPAIR_EVENTS_MAX = 100
+"""Events that a thread reads at most of each instance that the incident names."""
+
+
+def list_incidents(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return a page of the incidents, those that began last first.
+
+    Raises:
+        ApiError: 400, a parameter is malformed.
+        CursorInvalid: the cursor was issued for another list, or was not issued at all.
+    """
+    state = request.choice("state", "all", *STATES)
+    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
+    job_id = request.query.get("job")
+    if state == "open":
+        found = [one for one in open_incidents(dependencies.history) if job_id in (None, one.job_id)]
+        page, cursor = page_of(
+            dependencies,
+            request,
+            f"{PURPOSE}\nopen",
+            found,
+            lambda incident: incident.incident_id,
+            lambda incident: (-incident.opened_at.timestamp(), incident.incident_id),
+        )
+        return _answer(dependencies, page, cursor)
+    purpose = f"{PURPOSE}\n{state}\n{job_id or ''}"
+    asked = request.query.get("cursor")
+    before = "" if asked is None else verified_position(dependencies.cursor_key(), purpose, asked)
+    page, left, is_last = [], READ_MAX, False
+    while left > 0 and len(page) < limit and not is_last:
+        items = dependencies.history.read(INCIDENTS, limit, before=before, newest_first=True)
+        is_last, left = len(items) < limit, left - len(items)
+        for item in items:
+            before = item.position
+            incident = incident_of(events_in(item.attributes))
+            if incident is None or job_id not in (None, incident.job_id) or (state == "closed" and incident.is_open):
+                continue
+            page.append(incident)
+            if len(page) == limit:
+                is_last = is_last and item is items[-1]
+                break
+    cursor = None if is_last else signed_cursor(dependencies.cursor_key(), purpose, before)
+    return _answer(dependencies, page, cursor)
+
+
+def open_incidents(history: HistoryReader) -> list[Incident]:
+    """Return the open incidents, in the order of their ids.
+
+    An incident may stay in the stream of open incidents for a moment after its end, so each is read.
+    """
+    entries = history.read(OPEN_INCIDENTS, OPEN_MAX)
+    positions = [f"{entry.attributes[START]}#{entry.position}" for entry in entries if START in entry.attributes]
+    stored = history.load(INCIDENTS, positions)
+    found = (incident_of(events_in(stored[position])) for position in positions if position in stored)
+    return [incident for incident in found if incident is not None and incident.is_open]
+
+
+def read_incident(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return one incident as a thread: its events, and those of the instances that were checked or repaired for it.
+
+    Raises:
+        ApiError: 404, the event history has no such incident.
+    """
+    incident_id, history = request.named["incident_id"], dependencies.history
+    own = _events(history, incident_stream(incident_id), OWN_EVENTS_MAX)
+    incident = incident_of(own)
+    if incident is None:
+        detail = f"the event history has no incident {incident_id}"
+        raise ApiError(404, "no_such_incident", "No such incident", detail)
+    others: list[RecordedEvent] = []
+    if incident.job_id:
+        others = _events(history, job_stream(incident.job_id), JOB_EVENTS_MAX, utc_text(incident.opened_at))
+    now = dependencies.recovery.clock()
+    repairs: list[RecordedEvent] = []
+    for name in incident.instances:
+        since = utc_text(incident.opened_at - BEFORE)
+        course = _events(history, instance_stream(name), REPAIR_EVENTS_MAX, since)
+        repairs += repairs_between(course, incident.opened_at, incident.closed_at or now)
+    return ApiResponse(200, thread_view(incident, thread_of(incident, (*own, *others), repairs), now))
+
+
+def _events(history: HistoryReader, stream: str, limit: int, after: str = "") -> list[RecordedEvent]:
+    return [event_of(item.attributes[EVENT]) for item in history.read(stream, limit, after=after)]
+
+
+def _answer(dependencies: Dependencies, page: list[Incident], cursor: str | None) -> ApiResponse:
+    now = dependencies.recovery.clock()
+    views = [incident_view(incident, now) for incident in page]
+    return ApiResponse(200, {"incidents": views, "next_cursor": cursor})
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/v2/incidents",
+        list_incidents,
+        "List the incidents, the latest first",
+        {200: "Incidents"},
+        query=(
+            Parameter("state", "only open or only closed incidents", {"type": "string", "enum": list(STATES)}),
+            Parameter("job", "only incidents of this job", TEXT),
+            Parameter("limit", "how many a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+            Parameter("cursor", "where the page before this one said to go on", TEXT),
+        ),
+    ),
+    Route("GET", "/api/v2/incidents/<incident_id>", read_incident, "One incident as a thread", {200: "IncidentThread"}),
+)

@@ -1,0 +1,149 @@
+"""Route of the list of jobs: filtered, in one of three orders, page by page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gpu_recovery.core.job.record import TERMINAL, WAITING, JobStatus, ListedJob
+from gpu_recovery.core.job.spec import GROUP
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.pagination import signed_cursor, verified_position
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, JobQuery
+from gpu_recovery.wire.jobs import job_row, job_summary
+
+PAGE_MAX, PAGE_DEFAULT = 200, 50
+"""Jobs of a page: upper bound and default."""
+PAGES_READ_MAX = 10
+"""Pages of the store that one request reads at most, to fill its page with jobs that match the query."""
+PREFIX_CHARACTERS_MAX = 255
+"""Upper bound of the characters of an id's beginning."""
+STATUSES = [status.value for status in JobStatus]
+STATES = {
+    "waiting": tuple(status for status in LISTED_STATUSES if status in WAITING),
+    "running": tuple(status for status in LISTED_STATUSES if status not in TERMINAL and status not in WAITING),
+    "ended": tuple(status for status in LISTED_STATUSES if status in TERMINAL),
+}
+"""Statuses by state. Each status has one state."""
+NEWEST, OLDEST, BY_STATUS = "newest", "oldest", "status"
+
+
+def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return a page of the jobs that match the query.
+
+    Without `order` the live jobs come first and each status begins with its oldest job, as in the first release. With
+    `state`, several statuses or `q` the default is `newest`.
+
+    A page may be short, or even empty, although more jobs follow. Only `next_cursor` shows the end of the list.
+    """
+    statuses = _statuses(request)
+    prefix = request.query.get("q", "")
+    if len(prefix) > PREFIX_CHARACTERS_MAX:
+        detail = f"has at most {PREFIX_CHARACTERS_MAX} characters"
+        raise ApiError(400, "bad_query", "Bad q", detail, "q")
+    is_old_list = "state" not in request.query and len(statuses) in (1, len(LISTED_STATUSES)) and not prefix
+    order = request.choice("order", BY_STATUS if is_old_list else NEWEST, NEWEST, OLDEST, BY_STATUS)
+    if order == BY_STATUS and not is_old_list:
+        detail = "must be newest or oldest with state, several statuses or q"
+        raise ApiError(400, "bad_query", "Bad order", detail, "order")
+    view = job_row if request.choice("fields", "all", "all", "list") == "list" else job_summary
+    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
+    query = JobQuery(statuses, order == NEWEST, _since(request), prefix, request.query.get("user"), _group(request))
+    purpose = "jobs" if order == BY_STATUS else f"jobs/{order}"
+    cursor = request.query.get("cursor")
+    place = None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
+    failures: list[Exception] = []
+    if order == BY_STATUS:
+        jobs, place = _by_status(dependencies, query, limit, place, failures)
+    else:
+        page = dependencies.recovery.store.list_jobs_by_time(query, limit, place, failures)
+        jobs, place = list(page.jobs), page.cursor
+    return ApiResponse(
+        200,
+        {
+            "jobs": [view(job, dependencies.recovery.policy) for job in jobs],
+            "next_cursor": None if place is None else signed_cursor(dependencies.cursor_key(), purpose, place),
+            "unreadable": [str(error) for error in failures],
+        },
+    )
+
+
+def _by_status(
+    dependencies: Dependencies, query: JobQuery, limit: int, place: str | None, failures: list[Exception]
+) -> tuple[list[ListedJob], str | None]:
+    """Return a page of the list that is ordered by status, and the place after it."""
+
+    def matches(job: ListedJob) -> bool:
+        return (
+            query.user in (None, job.spec.user)
+            and query.group in (None, job.spec.group)
+            and (query.since is None or job.queued_at >= query.since)
+        )
+
+    status = query.statuses[0] if len(query.statuses) == 1 else None
+    jobs: list[ListedJob] = []
+    for _ in range(PAGES_READ_MAX):
+        page: JobPage = dependencies.recovery.store.list_jobs(status, limit - len(jobs), place, failures)
+        jobs += filter(matches, page.jobs)
+        place = page.cursor
+        if place is None or len(jobs) >= limit:
+            break
+    return jobs, place
+
+
+def _statuses(request: Request) -> tuple[JobStatus, ...]:
+    """Return the statuses of the list, in the order of `LISTED_STATUSES`.
+
+    API Gateway joins repeated parameters with a comma.
+    """
+    text, state = request.query.get("status"), request.query.get("state")
+    if text is not None and state is not None:
+        raise ApiError(400, "bad_query", "Bad state", "send either state or status", "state")
+    if state is not None:
+        return STATES[request.choice("state", "", *STATES)]
+    if text is None:
+        return LISTED_STATUSES
+    names = text.split(",")
+    if not set(names) <= set(STATUSES):
+        raise ApiError(400, "bad_query", "Bad status", f"must be one of {', '.join(STATUSES)}", "status")
+    return tuple(status for status in LISTED_STATUSES if status.value in names)
+
+
+def _group(request: Request) -> str | None:
+    group = request.query.get("group")
+    if group and not GROUP.fullmatch(group):
+        detail = "must be letters, digits, dots, dashes and underscores, at most 63"
+        raise ApiError(400, "bad_query", "Bad group", detail, "group")
+    return group
+
+
+def _since(request: Request) -> datetime | None:
+    text = request.query.get("since")
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + in a query is decoded as a space
+    except (ValueError, OverflowError) as error:
+        detail = "must be a time such as 2026-11-21T09:00:00Z"
+        raise ApiError(400, "bad_query", "Bad since", detail, "since") from error
+
+
+def _enum(*values: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(values)}
+
+
+_QUERY = (
+    Parameter("status", "only jobs in one of these statuses", {"type": "array", "items": _enum(*STATUSES)}),
+    Parameter("state", "only jobs that wait, that hold instances, or that have ended", _enum(*STATES)),
+    Parameter("order", "by submission, or by status with the live jobs first", _enum(NEWEST, OLDEST, BY_STATUS)),
+    Parameter("q", "only jobs whose id begins with this text", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
+    Parameter("fields", "list: only what a table of jobs shows", _enum("all", "list")),
+    Parameter("user", "only jobs of this user", TEXT),
+    Parameter("group", "only jobs of this group", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
+    Parameter("since", "only jobs submitted at or after this time", {"type": "string", "format": "date-time"}),
+    Parameter("limit", "how many jobs a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+    Parameter("cursor", "where the page before this one said to go on", TEXT),
+)
+ROUTES = (Route("GET", "/api/v2/jobs", list_jobs, "List jobs", {200: "Jobs"}, query=_QUERY),)

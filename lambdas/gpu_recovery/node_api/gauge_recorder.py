@@ -1,0 +1,31 @@
+"""Recorder of the GPUs' gauges: writes one sample of an inventory into the GPU history, and never fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpu_recovery.core.gpu_history import sample_text
+from gpu_recovery.ports.gpu_history import GpuHistory
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeRecorder:
+    """Writes samples. Charts show them and no decision reads them, so a lost sample costs no heartbeat.
+
+    history: receives the samples.
+    failed:  receives the error of a sample that could not be written.
+    """
+
+    history: GpuHistory
+    failed: Callable[[Exception], object]
+
+    def record(self, instance_id: str, inventory: Mapping[str, object], at: datetime) -> None:
+        """Write the gauges of an inventory. A later inventory of the same minute replaces the earlier one."""
+        try:
+            text = sample_text(inventory)
+            if text is not None:
+                self.history.write(instance_id, at.replace(second=0, microsecond=0), text)
+        except Exception as error:  # noqa: BLE001  # the heartbeat is saved already, and worth more than a sample
+            self.failed(error)

@@ -1,0 +1,92 @@
+"""Storage of console snapshots, and the writer that the reconciler and the scheduler use at the end of their work.
+
+The recovery of jobs does not depend on the console. So a failed write is reported and never raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from gpu_recovery.core.console_snapshots import SnapshotName
+
+REFRESH = timedelta(seconds=50)
+"""Age from which an unchanged snapshot is written again, so that readers see that its writer works.
+
+It is less than the minute between two reconcile cycles, so that a cycle which is a little faster than the last also
+writes.
+"""
+MEMBERS_REFRESH = timedelta(days=1)
+"""The same for the members of the fleet, so that their entity tag changes with the membership alone. Snapshots expire
+after 7 days."""
+BEGIN_WITHIN = timedelta(milliseconds=500)
+"""Time in which a run begins to write snapshots. With the timeouts of the store a run takes 2 s for them at most."""
+
+
+class ConsoleSnapshots(Protocol):
+    """Named JSON documents, each replaced as a whole."""
+
+    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+        """Save the document under the name. The call ends within 1.5 s, and may raise any error."""
+
+    def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
+        """Return the document that was saved last under the name; None if there is none."""
+
+
+class SnapshotWriter:
+    """Writes snapshots whose content has changed or whose last write is old. It lives as long as its function is warm.
+
+    Args:
+        snapshots: the storage.
+        clock: returns the present time.
+        failed: receives each failure.
+    """
+
+    def __init__(
+        self,
+        snapshots: ConsoleSnapshots,
+        clock: Callable[[], datetime],
+        failed: Callable[[SnapshotName, Exception], object],
+    ) -> None:
+        self._snapshots, self._clock, self._failed = snapshots, clock, failed
+        self._written: dict[SnapshotName, tuple[str, datetime]] = {}
+
+    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> None:
+        """Write the documents, each with `as_of`, the time of its content. Never raise.
+
+        The snapshot that was written longest ago comes first. If the storage is slow, the others follow in later runs.
+
+        Args:
+            documents: a function that builds the document, by name. Its failure is reported as that of a write.
+        """
+        began = self._clock()
+        for name in sorted(documents, key=self._last_write):
+            try:
+                now = self._clock()
+                if now - began > BEGIN_WITHIN:
+                    raise TimeoutError(f"the other snapshots took {(now - began).total_seconds():.1f} s")
+                self._write(name, documents[name](), began)
+            except Exception as failure:  # noqa: BLE001 - the console must not disturb the function that writes
+                self._failed(name, failure)
+
+    def is_old(self, name: SnapshotName, age: timedelta) -> bool:
+        """Return whether this process has not written the snapshot within `age`."""
+        written = self._written.get(name)
+        return written is None or self._clock() - written[1] >= age
+
+    def _last_write(self, name: SnapshotName) -> float:
+        written = self._written.get(name)
+        return written[1].timestamp() if written is not None else 0.0
+
+    def _write(self, name: SnapshotName, document: Mapping[str, Any], now: datetime) -> None:
+        text = json.dumps(document, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        refresh = MEMBERS_REFRESH if name is SnapshotName.MEMBERS else REFRESH
+        last = self._written.get(name)
+        if last is not None and last[0] == digest and now - last[1] < refresh:
+            return
+        self._snapshots.save(name, {"as_of": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", **document})
+        self._written[name] = (digest, now)

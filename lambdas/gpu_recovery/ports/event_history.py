@@ -1,0 +1,43 @@
+"""Interface of the table of the event history. `aws/` implements it on DynamoDB, `simulator/` in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gpu_recovery.core.event_history.streams import HistoryItem, StoredItem
+
+
+class HistoryReader(Protocol):
+    """Reads of the event history."""
+
+    def read(
+        self, stream: str, limit: int, *, after: str = "", before: str = "", newest_first: bool = False
+    ) -> tuple[StoredItem, ...]:
+        """Return at most `limit` items of a stream in the order of their positions.
+
+        Args:
+            stream: the stream.
+            limit: upper bound of the items.
+            after: only items with a greater position; "" for no bound.
+            before: only items with a smaller position; "" for no bound.
+            newest_first: begin with the greatest position.
+        """
+
+    def load(self, stream: str, positions: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return the attributes of these items by position; missing items are left out."""
+
+
+class EventHistory(HistoryReader, Protocol):
+    """Reads and writes of the event history. Every write may be repeated, in any order with others."""
+
+    def merge(self, item: HistoryItem) -> Mapping[str, str] | None:
+        """Add the attributes to the stored item, which is created if it is missing.
+
+        Returns:
+            All attributes of the item afterwards. None, without a write, if the item would be larger than an item may
+            be.
+        """
+
+    def remove(self, stream: str, position: str) -> None:
+        """Delete an item. It may be missing."""

@@ -1,0 +1,231 @@
+"""10,000 instances and 50,000 jobs with five events a second: what the page draws, holds and asks for.
+
+The deployment is a fake server (`console/fake`). Wall-clock budgets are measured in `benchmarks/console.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.fake.model import Size
+from console.fake.server import FakeServer, running
+from tests.console.browser.conftest import VIOLATIONS, Visit
+from tests.sandbox.patience import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.console]
+ELEMENTS_MAX = 3_000
+FIRST_SIGHT = {"GET /console", "POST /api/v2/sessions", "GET /api/v2/overview", "GET /api/v2/fleet/map"}
+SIZE = Size()
+AXE = Path(__file__).parents[3] / "console" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeServer]:
+    """The server."""
+    with running(SIZE) as server:
+        yield server
+
+
+@pytest.fixture
+def visit(browser: Any, fake: FakeServer) -> Iterator[Callable[..., Visit]]:
+    """Opens tabs and signs in. A page that throws, or breaks the Content Security Policy, fails."""
+    opened: list[tuple[Any, Visit]] = []
+
+    def visit_(place: str = "#/", width: int = 1280) -> Visit:
+        context = browser.new_context(viewport={"width": width, "height": 900}, locale="en-GB")
+        context.add_init_script(VIOLATIONS)
+        tab = Visit(context.new_page(), fake.url)
+        tab.page.on("pageerror", lambda error: tab.errors.append(str(error)))
+        opened.append((context, tab))
+        tab.go(place)
+        tab.sign_in("any text")
+        return tab
+
+    yield visit_
+    for context, tab in opened:
+        found, errors = tab.violations(), tab.errors
+        context.close()
+        assert (found, errors) == ([], [])
+
+
+def canvas(tab: Visit) -> Any:
+    """The canvas of the map, once it is drawn."""
+    found = tab.page.locator(".heatmap .area canvas[data-drawn]")
+    found.wait_for()
+    return found
+
+
+def elements(tab: Visit) -> int:
+    """The number of elements of the page."""
+    return int(tab.page.evaluate("document.getElementsByTagName('*').length"))
+
+
+def inked(tab: Visit) -> dict[str, int]:
+    """How many pixels of the canvas have each colour."""
+    counted: dict[str, int] = tab.page.evaluate(
+        """() => {
+          const canvas = document.querySelector(".heatmap .area canvas");
+          const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const data = new Uint32Array(image.data.buffer);
+          const counts = {};
+          for (const value of data) counts[value] = (counts[value] ?? 0) + 1;
+          return counts;
+        }"""
+    )
+    return counted
+
+
+def of_colour(colour: str) -> str:
+    """The number of an opaque colour in `inked`."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return str(255 << 24 | blue << 16 | green << 8 | red)
+
+
+def test_the_map_of_ten_thousand_is_drawn(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """Each instance has its cell, in the colours of its status, and the page holds few elements."""
+    tab = visit()
+    assert int(canvas(tab).get_attribute("data-drawn")) == SIZE.instances
+    totals = fake.deployment.limits()["totals"]
+    legend = tab.page.locator(".heatmap .legend").inner_text()
+    assert f"in use\n{totals['instances_in_use'] // 1000}," in legend
+    counts = inked(tab)
+    cell = 7 * 7  # of 8 pixels one is the gap
+    assert counts[of_colour("#005a8c")] >= cell * (totals["instances_in_use"] - 100)
+    assert counts[of_colour("#1b1b1b")] > 0  # quarantined
+    assert elements(tab) <= ELEMENTS_MAX
+
+
+def test_the_first_sight_takes_one_request_of_a_kind(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """The page, its files, the session, the overview, the map and its members: once each, and no list of records."""
+    fake.requests.clear()
+    tab = visit()
+    canvas(tab)
+    files = {name for name in fake.requests if name.startswith("GET /console/")}
+    assert set(fake.requests) - files == {*FIRST_SIGHT, "GET /api/v2/fleet/members"}
+    assert set(fake.requests.values()) == {1} and len(files) <= 4
+
+
+def test_a_tab_that_knows_the_members_does_not_ask_again(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """103 kB once; the map names them by their digest."""
+    tab = visit()
+    canvas(tab)
+    fake.requests.clear()
+    tab.page.get_by_role("button", name="Refresh now").click()
+    tab.page.wait_for_timeout(1_000)
+    assert fake.requests["GET /api/v2/fleet/map"] == 1 and fake.requests["GET /api/v2/fleet/members"] == 0
+
+
+def test_an_event_changes_its_cell_alone(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """The map is a minute old; the events of the overview change the squares that they name, and no others."""
+    tab = visit()
+    drawn = canvas(tab)
+    assert int(drawn.get_attribute("data-drawn")) == SIZE.instances
+    tab.page.wait_for_timeout(1_200)  # five events a second happen
+    tab.page.get_by_role("button", name="Refresh now").click()
+    tab.page.locator(f".area canvas:not([data-drawn='{SIZE.instances}'])").wait_for()
+    assert 0 < int(drawn.get_attribute("data-drawn")) < 50
+
+
+def test_the_keyboard_walks_the_map(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """The slash finds an instance, arrows move, the element says where it is, and Enter opens the instance."""
+    tab = visit()
+    canvas(tab)
+    ids = fake.deployment.members()["ids"]
+    tab.page.keyboard.press("/")
+    assert tab.page.evaluate("document.activeElement.type") == "search"
+    tab.page.keyboard.type(ids[4_321])
+    cursor = tab.page.locator(".heatmap .cursor")
+    cursor.focus()
+    assert ids[4_321] in str(cursor.get_attribute("aria-label"))
+    tab.page.keyboard.press("ArrowRight")
+    assert ids[4_322] in str(cursor.get_attribute("aria-label"))
+    tab.page.keyboard.press("ArrowDown")
+    below = str(cursor.get_attribute("aria-label"))
+    assert not any(ids[near] in below for near in (4_321, 4_322, 4_323))
+    tab.page.keyboard.press("ArrowUp")
+    assert ids[4_322] in str(cursor.get_attribute("aria-label"))
+    assert ids[4_322] in tab.page.locator(".heatmap [aria-live]").inner_text()
+    tab.page.keyboard.press("Enter")
+    assert tab.page.url.endswith(f"#/instances/{ids[4_322]}")
+
+
+def test_the_card_names_what_the_pointer_is_on(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """Id, status, place and job from the map; the reason of the status from the record, when the pointer stays."""
+    tab = visit()
+    canvas(tab).hover(position={"x": 3, "y": 23})  # the first cell below the caption of its zone
+    card = tab.page.locator(".heatmap .card")
+    first = fake.deployment.members()["ids"][0]
+    record = fake.deployment.instances[first]
+    card.get_by_text(record.reason, exact=True).wait_for()
+    shown = card.inner_text()
+    assert first in shown and record.rack in shown and all(job in shown for job in record.claims)
+
+
+def test_each_mode_draws_every_cell_in_looks_of_its_own(visit: Callable[..., Visit]) -> None:
+    """Utilisation, job and age."""
+    tab = visit()
+    canvas(tab)
+    seen = [inked(tab)]
+    for mode, in_legend in (("job", "each job has its own"), ("age", "less than"), ("gpu", "≤ 20 %")):
+        tab.page.locator(f"input[name=mode][value={mode}]").check()
+        tab.page.locator(".heatmap .legend").get_by_text(in_legend).first.wait_for()
+        wait_until(lambda: inked(tab) not in seen)  # the canvas is drawn in the next frame
+        seen.append(inked(tab))
+        assert sum(count for colour, count in seen[-1].items() if colour != "0") > SIZE.instances
+
+
+def test_the_table_shows_a_hundred_rows_at_a_time(visit: Callable[..., Visit]) -> None:
+    """What needs a look comes first."""
+    tab = visit()
+    canvas(tab)
+    tab.page.get_by_role("button", name="Show as a table").click()
+    rows = tab.page.locator(".heatmap tbody tr")
+    assert rows.count() == 100 and "quarantined" in rows.first.inner_text()
+    tab.page.get_by_role("button", name="Next 100").click()
+    assert rows.count() == 100 and "quarantined" not in rows.first.inner_text()
+    assert elements(tab) <= ELEMENTS_MAX
+
+
+def test_a_narrow_page_scrolls_in_one_direction(visit: Callable[..., Visit]) -> None:
+    """At 390 px neither page is wider than the screen."""
+    tab = visit(width=390)
+    canvas(tab)
+    for place in ("#/", "#/fleet"):
+        tab.go(place)
+        tab.page.locator("main h1").wait_for()
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_fleet_page_holds_few_elements_and_reads_no_records(visit: Callable[..., Visit], fake: FakeServer) -> None:
+    """The limits come from the snapshot."""
+    fake.requests.clear()
+    tab = visit("#/fleet")
+    tab.page.get_by_role("heading", name="Circuit breaker").wait_for()
+    assert elements(tab) <= ELEMENTS_MAX
+    assert fake.requests["GET /api/v2/fleet/limits"] == 1 and fake.requests["GET /api/v2/fleet"] == 0
+
+
+@pytest.mark.parametrize(("dark", "locale", "width"), [(False, "en-GB", 1280), (True, "zh-CN", 390)])
+def test_both_pages_follow_wcag(browser: Any, fake: FakeServer, dark: bool, locale: str, width: int) -> None:
+    """No finding of axe at level AA of WCAG 2.2, with the focus on the map."""
+    scheme = "dark" if dark else "light"
+    context = browser.new_context(viewport={"width": width, "height": 900}, locale=locale, color_scheme=scheme)
+    tab = Visit(context.new_page(), fake.url)
+    tab.go()
+    tab.sign_in("any text")
+    for place in ("#/", "#/fleet"):
+        tab.go(place)
+        tab.page.locator("main h1").wait_for()
+        if place == "#/":
+            canvas(tab)
+            tab.page.locator(".heatmap .cursor").focus()
+        tab.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = tab.page.evaluate(
+            "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
+        )
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
+    context.close()

@@ -1,0 +1,135 @@
+"""The figures of a day, from its events and from what stood at its beginning."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from gpu_recovery.core.event_history.day_codec import (
+    DAYS,
+    day_items,
+    day_texts,
+    figures_of,
+    figures_text,
+    standing_of,
+    standing_text,
+)
+from gpu_recovery.core.event_history.roll_up import FLEET, Standing, roll_up
+from gpu_recovery.core.event_history.streams import StoredItem
+
+from tests.core.event_history.recorded import COURSE, JOB, OPENED, SICK, at, instance_moved, job_moved, read
+
+BEGIN = OPENED.replace(hour=0, minute=0, second=0)
+END = BEGIN + timedelta(days=1)
+BEFORE = [
+    read(event)
+    for event in (
+        job_moved(1, "", "QUEUED", -7_200, attempt=0, incident_id=None, opened_at=None),
+        job_moved(2, "QUEUED", "SUBMITTING", -3_700, incident_id=None, opened_at=None),
+        job_moved(3, "SUBMITTING", "SUBMITTED", -3_650, incident_id=None, opened_at=None),
+        job_moved(4, "SUBMITTED", "RUNNING", -3_600, incident_id=None, opened_at=None),
+        instance_moved(1, "", "AVAILABLE", -7_200, job_id=None, attempt=None),
+    )
+]
+EVENTS = [*BEFORE, *map(read, COURSE), read(job_moved(12, "RUNNING", "SUCCEEDED", 3_600, attempt=2, incident_id=None))]
+
+
+def test_a_day_with_an_incident() -> None:
+    """Every figure, by hand: 16 GPUs run for an hour, are down for 550 s, and run until an hour after the failure."""
+    figures, after = roll_up(Standing(), EVENTS, BEGIN, END)
+    fleet = figures[FLEET]
+    assert fleet.running == pytest.approx(16 * (3_600 + 3_050) / 3_600)
+    # Until the diagnosis is over the instances are held: 150 s; then again from the next launch: 40 s.
+    assert fleet.held == pytest.approx(fleet.running + 16 * (100 + 150 + 40) / 3_600)
+    assert fleet.in_line == pytest.approx(16 * 360 / 3_600)
+    assert fleet.lost == pytest.approx(16 * 550 / 3_600)
+    assert fleet.recoveries == [550]
+    assert (fleet.incidents, fleet.recovered, fleet.given_up) == (1, 1, 0)
+    assert (fleet.succeeded, fleet.failed, fleet.canceled) == (1, 0, 0)
+    assert fleet.mttf_gpu_h == pytest.approx(fleet.running)
+    present = (END - OPENED).total_seconds() + 7_200
+    assert fleet.fleet_available == pytest.approx(1 - 487 / present)
+    assert figures["ana", "HIGH"].running == fleet.running
+    assert after == Standing({}, {SICK: "AVAILABLE"})
+
+
+def test_nothing_is_known_without_events() -> None:
+    """Null, and not one or zero."""
+    fleet = roll_up(Standing(), [], BEGIN, END)[0][FLEET]
+    assert (fleet.running_share, fleet.fleet_available, fleet.mttf_gpu_h, fleet.recovery_s(0.5)) == (None,) * 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_and_repetition_change_nothing(seed: int) -> None:
+    """Only the set of events counts."""
+    shuffled = [*EVENTS, *EVENTS[:7]]
+    random.Random(seed).shuffle(shuffled)
+    assert roll_up(Standing(), shuffled, BEGIN, END) == roll_up(Standing(), EVENTS, BEGIN, END)
+
+
+@pytest.mark.parametrize("seconds", [-5_000, -3_680, 0, 5, 200, 530, 600, 3_000])
+def test_a_day_may_be_cut_anywhere(seconds: float) -> None:
+    """What stands at the cut is all that the rest needs, also in the middle of a recovery."""
+    cut = datetime.fromisoformat(at(seconds)).astimezone(UTC)
+    first, middle = roll_up(Standing(), EVENTS, BEGIN, cut)
+    middle = standing_of(standing_text(middle))
+    second, last = roll_up(middle, EVENTS, cut, END)
+    whole, end = roll_up(Standing(), EVENTS, BEGIN, END)
+    assert last == end
+    for key, group in whole.items():
+        both = first.get(key, type(group)())
+        both.add(second.get(key, type(group)()))
+        for name in ("held", "running", "in_line", "lost", "available", "present"):
+            assert getattr(both, name) == pytest.approx(getattr(group, name)), (key, name)
+        for name in ("recoveries", "incidents", "recovered", "succeeded"):
+            assert getattr(both, name) == getattr(group, name), (key, name)
+
+
+def test_a_job_that_runs_all_day_has_no_event_and_counts() -> None:
+    """Most jobs of most days are like this."""
+    _, standing = roll_up(Standing(), BEFORE, BEGIN, END)
+    figures, after = roll_up(standing, [], END, END + timedelta(days=1))
+    assert figures[FLEET].running == pytest.approx(16 * 24)
+    assert figures[FLEET].present == figures[FLEET].available == pytest.approx(24)
+    assert after == standing and standing.jobs[JOB].status == "RUNNING"
+
+
+def test_a_job_that_began_before_the_history_counts_from_its_first_event() -> None:
+    """The event says since when the job ran, so the day on which the history began is whole."""
+    first = read(job_moved(90, "RUNNING", "STOPPING", 0, since="2026-11-20T00:00:00Z"))
+    figures, _ = roll_up(Standing(), [first], BEGIN, END)
+    assert figures[FLEET].running == pytest.approx(16 * (OPENED - BEGIN).total_seconds() / 3_600)
+
+
+def test_a_missing_event_is_bridged_by_the_next() -> None:
+    """It tells which status the job had before, and since when."""
+    events = [*BEFORE[:3], read(job_moved(5, "RUNNING", "STOPPING", -1, since=at(-3_600)))]
+    figures, _ = roll_up(Standing(), events, BEGIN, OPENED)
+    assert figures[FLEET].running == pytest.approx(16 * 3_599 / 3_600)
+
+
+def test_figures_are_the_same_after_they_were_stored() -> None:
+    """To a few decimal places."""
+    figures, standing = roll_up(Standing(), EVENTS[:10], BEGIN, END)
+    again = figures_of(figures_text(figures))
+    assert again.keys() == figures.keys()
+    assert again[FLEET].running == pytest.approx(figures[FLEET].running, abs=1e-6)
+    assert standing_of(standing_text(standing)) == standing
+
+
+def test_a_large_text_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item of the table holds 400 KB. A day with a missing part, or with parts of two writes, is not read."""
+    monkeypatch.setattr("gpu_recovery.core.event_history.day_codec.PART_CHARACTERS_MAX", 1_000)
+    text = "".join(random.Random(1).choices("abcdefghij", k=9_000))
+
+    def stored(until: datetime) -> list[StoredItem]:
+        return [StoredItem(item.position, item.attributes) for item in day_items(DAYS, BEGIN.date(), until, text)]
+
+    whole = stored(END)
+    assert len(whole) > 3
+    assert day_texts(reversed(whole)) == {BEGIN.date(): (END, text)}
+    assert day_texts(whole[:-1]) == {}
+    mixed: list[Any] = [*stored(END)[:1], *stored(END + timedelta(1))[1:]]
+    assert day_texts(mixed) == {}

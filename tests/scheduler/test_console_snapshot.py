@@ -1,0 +1,182 @@
+"""The scheduler writes the queue for the web console, last of all, and no pass fails or waits because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core import events
+from gpu_recovery.core.console_snapshots import SnapshotName
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.ports.console_snapshots import SnapshotWriter
+from gpu_recovery.ports.errors import TermOver
+from gpu_recovery.ports.store import Store
+from gpu_recovery.scheduler.console_snapshot import write_snapshot
+from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, run_pass
+from gpu_recovery.wire import queue as queue_wire
+
+from simulator.memory_store.console_snapshots import MemorySnapshots
+from tests.scheduler.test_schedule import Cluster
+
+TICK = "#tick/1"
+
+
+class Away(MemorySnapshots):
+    """Storage that does not answer."""
+
+    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+        """Raise, as S3 does."""
+        raise ConnectionError("S3 is away")
+
+
+class Shown:
+    """A cluster of two instances, and the snapshot that its scheduler writes."""
+
+    def __init__(self, store: Store, snapshots: MemorySnapshots) -> None:
+        self.cluster, self.snapshots = Cluster(store, 2), snapshots
+        self.failed: list[str] = []
+        self.writer = SnapshotWriter(
+            snapshots, lambda: self.cluster.now, lambda name, failure: self.failed.append(f"{name}: {failure}")
+        )
+
+    def schedule(self, *keys: str) -> int:
+        """A pass and its snapshot."""
+        result = run_pass(self.cluster.recovery, keys)
+        write_snapshot(self.cluster.recovery, result, self.writer)
+        return result.placed
+
+    def ids(self, name: str) -> list[str]:
+        """The ids of the waiting or running jobs in the snapshot."""
+        return [one["job_id"] for one in self.snapshots.documents[SnapshotName.QUEUE][name]]
+
+    def running(self, job_id: str) -> Mapping[str, Any]:
+        """The running job in the snapshot."""
+        (found,) = (one for one in self.snapshots.documents[SnapshotName.QUEUE]["running"] if one["job_id"] == job_id)
+        return found
+
+
+@pytest.fixture
+def shown(store: Store) -> Shown:
+    """Two instances, and storage that answers."""
+    return Shown(store, MemorySnapshots())
+
+
+def test_the_snapshot_shows_the_queue_as_the_pass_has_left_it(shown: Shown) -> None:
+    """The placed job no longer waits; the other has its place, its reason and the job in its way."""
+    shown.cluster.submit("a", nodes=2)
+    shown.cluster.submit("b", nodes=1)
+    assert shown.schedule() == 1
+    assert (shown.ids("running"), shown.ids("waiting")) == (["a"], ["b"])
+    (waiting,) = shown.snapshots.documents[SnapshotName.QUEUE]["waiting"]
+    assert (waiting["position"], waiting["blockers"], waiting["short_of"]) == (1, ["a"], "gpus")
+    (quota,) = shown.snapshots.documents[SnapshotName.QUEUE]["quotas"]
+    assert quota["used"] == 2
+
+
+def test_a_job_that_makes_room_is_shown_as_leaving(shown: Shown) -> None:
+    """It can no longer be suspended, and the job for which it leaves waits for it."""
+    shown.cluster.submit("low", nodes=2, priority=Priority.LOW)
+    shown.schedule()
+    shown.cluster.runs("low")
+    shown.cluster.passes(3_600)
+    shown.cluster.submit("high", nodes=2, priority=Priority.EXTREME_HIGH)
+    shown.schedule()
+    assert shown.cluster.status("low") == [JobStatus.SUSPENDING]
+    assert (shown.running("low")["status"], shown.running("low")["can_suspend"]) == ("SUSPENDING", False)
+    (high,) = shown.snapshots.documents[SnapshotName.QUEUE]["waiting"]
+    assert (high["short_of"], high["blockers"]) == ("room", ["low"])
+
+
+def test_a_pass_without_waiting_jobs_shows_that_none_waits(shown: Shown) -> None:
+    """A canceled job does not stay in the snapshot."""
+    shown.cluster.submit("a", nodes=2)
+    shown.cluster.submit("b", nodes=2)
+    shown.schedule()
+    shown.cluster.recovery.handle("b", events.CancelRequested(at=shown.cluster.now, attempt=0, by="bob"))
+    shown.schedule("b/1")
+    assert (shown.ids("running"), shown.ids("waiting")) == (["a"], [])
+
+
+def test_a_tick_refreshes_an_old_snapshot_while_no_job_waits(shown: Shown) -> None:
+    """A job that began to run after the last pass is shown as running at last; a young snapshot costs no read."""
+    shown.cluster.submit("a")
+    shown.schedule()
+    shown.cluster.runs("a")
+    assert shown.running("a")["status"] == "SUBMITTING"
+    shown.cluster.passes(60)
+    names = _counted(shown)
+    shown.schedule(TICK)
+    assert names == ["load_last_pass"]
+    shown.cluster.now += PASS_INTERVAL_MAX
+    shown.schedule(TICK)
+    assert shown.running("a")["status"] == "RUNNING"
+    assert "begin_term" not in names and "instances_in" not in names
+
+
+def test_a_pass_places_jobs_although_nothing_can_be_written(store: Store) -> None:
+    """The failure is reported by name and not raised."""
+    shown = Shown(store, Away())
+    shown.cluster.submit("a")
+    assert shown.schedule() == 1 and shown.cluster.status("a") == [JobStatus.SUBMITTED]
+    assert shown.failed == ["queue: S3 is away"]
+
+
+def test_a_pass_places_jobs_although_the_snapshot_cannot_be_built(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that only the snapshot needs fails like a write."""
+    shown.cluster.submit("a")
+
+    def fails(*given: Any) -> Any:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(queue_wire, "totals_by_priority", fails)
+    assert shown.schedule() == 1 and shown.failed == ["queue: planted"]
+
+
+def test_nothing_is_written_without_time_or_by_a_pass_that_is_over(shown: Shown) -> None:
+    """A later pass has read more than this pass."""
+    shown.cluster.submit("a")
+    result = run_pass(shown.cluster.recovery)
+    write_snapshot(replace(shown.cluster.recovery, has_time=lambda: False), result, shown.writer)
+    write_snapshot(shown.cluster.recovery, replace(result, is_whole=False), shown.writer)
+    assert not shown.snapshots.documents
+
+
+def test_a_pass_whose_term_is_over_says_so(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its decisions were refused, so its view is not the queue."""
+    shown.cluster.submit("a")
+
+    def refused(*given: Any, **more: Any) -> Any:
+        raise TermOver("planted")
+
+    monkeypatch.setattr(type(shown.cluster.store), "save_job", refused)
+    assert run_pass(shown.cluster.recovery).is_whole is False
+
+
+def test_a_snapshot_has_a_bounded_number_of_jobs(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones in the order of the pages; the numbers of the others are told, and totals count all."""
+    monkeypatch.setattr(queue_wire, "SNAPSHOT_JOBS_MAX", 2)
+    for n in range(5):
+        shown.cluster.submit(f"w-{n}", nodes=2)
+    shown.schedule()
+    document = shown.snapshots.documents[SnapshotName.QUEUE]
+    assert (shown.ids("waiting"), document["waiting_more"], document["running_more"]) == (["w-1", "w-2"], 2, 0)
+    assert sum(total["queued"]["jobs"] for total in document["totals"]) == 4
+
+
+def _counted(shown: Shown) -> list[str]:
+    """Names of the methods of the store that are called from now on."""
+    names: list[str] = []
+    inner = shown.cluster.store
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            names.append(name)
+            return getattr(inner, name)
+
+    shown.cluster.store = Counting()  # type: ignore[assignment]
+    return names
