@@ -43,7 +43,7 @@ $(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproje
 	@$(BIN)/python -m infra.layer.build
 	@echo "[5/5] Installing the CDK command line, and what builds the web console"
 	@npm ci --no-audit --no-fund --loglevel=error
-	@npm ci --prefix console --no-audit --no-fund --loglevel=error
+	@cd console && npm ci --no-audit --no-fund --loglevel=error
 	@mkdir -p $(@D) && touch $@
 
 demo: setup ## Watch a GPU fault heal itself, on this machine (KEEP=1 leaves it open; TRAINER=torch: a gloo run)
