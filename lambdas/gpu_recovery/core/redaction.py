@@ -4,6 +4,9 @@ A secret is found by its name (`password=`), its place (`https://user:password@h
 it is a long word of random characters. A secret without any of these, such as a short password on a line of its own,
 cannot be found.
 
+Python before 3.11.5 matches one character too much if a possessive quantifier repeats a negative lookahead (CPython issue
+100061). The two patterns that need both have an atomic group instead.
+
 No pattern backtracks over a long text: each one looks at a bounded number of characters from each position, so the
 time grows in proportion to the length of the line.
 """
@@ -85,7 +88,7 @@ _WORD = r"[A-Za-z0-9_-]"
 FORMS: tuple[SecretForm, ...] = (
     _form(
         "private key block",
-        r"-----BEGIN [A-Z0-9 ]{0,40}+-----(?P<secret>(?s:(?!-----END ).){1,8192}+)",
+        r"-----BEGIN [A-Z0-9 ]{0,40}+-----(?P<secret>(?>(?s:(?!-----END ).){1,8192}))",
         "-----BEGIN RSA PRIVATE KEY-----«MIIEowIBAAKCAQEA»-----END RSA PRIVATE KEY-----",
     ),
     _form("cookie", r"(?i:\bcookie)" + _SEPARATOR + r"(?P<secret>[^\r\n]{1,8192}+)", "Set-Cookie: «session=abc; id=7»"),
@@ -102,7 +105,7 @@ FORMS: tuple[SecretForm, ...] = (
     ),
     _form(
         "named secret in quotes",
-        _NAMED + r"""\\?(?P<quote>["'])(?P<secret>(?:\\.|(?!(?P=quote))[^\\\r\n]){1,4096}+)""",
+        _NAMED + r"""\\?(?P<quote>["'])(?P<secret>(?>(?:\\.|(?!(?P=quote))[^\\\r\n]){1,4096}))""",
         'token="«abc,def ghi»"',
     ),
     _form("named secret", _NAMED + r"""(?P<secret>(?!\\?["'])[^\s&,;]{1,4096}+)""", "api_key: «winter»"),
@@ -135,6 +138,12 @@ FORMS: tuple[SecretForm, ...] = (
     _prefixed("GitLab token", "gl[a-z]{2,5}-", rf"{_WORD}{{16,255}}+", "«glpat-abcdefghij0123456789»"),
     _prefixed("AWS access key id", "AKIA", r"[A-Z0-9]{16}", "«AKIAIOSFODNN7EXAMPLE»"),
     _prefixed("AWS temporary access key id", "ASIA", r"[A-Z0-9]{16}", "«ASIAIOSFODNN7EXAMPLE»"),
+    _prefixed(
+        "session of this system",
+        "grs_",
+        rf"{_WORD}{{16,512}}+\.{_WORD}{{16,64}}+",
+        "«grs_eyJ1IjoiYW5hIn0abc.q7Xb2Lm9Zt4Rw8Kc3Vn6Hd»",
+    ),
     _prefixed(
         "JSON web token",
         "eyJ",
