@@ -4,8 +4,8 @@ A secret is found by its name (`password=`), its place (`https://user:password@h
 it is a long word of random characters. A secret without any of these, such as a short password on a line of its own,
 cannot be found.
 
-Python before 3.11.5 matches one character too much if a possessive quantifier repeats a negative lookahead (CPython issue
-100061). The two patterns that need both have an atomic group instead.
+Python before 3.11.5 matches one character too much if a possessive quantifier repeats a negative lookahead (CPython
+issue 100061). The two patterns that need both have an atomic group instead.
 
 No pattern backtracks over a long text: each one looks at a bounded number of characters from each position, so the
 time grows in proportion to the length of the line.

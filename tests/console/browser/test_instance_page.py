@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from sandbox import sandbox
-from tests.console.browser.conftest import Deployment, Visit
+from tests.console.browser.conftest import Deployment, Visit, become_idle
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
@@ -18,7 +18,8 @@ MARKUP = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture
 def instance(deployment: Deployment) -> Iterator[str]:
-    """An available instance, which is available again after the test."""
+    """An available instance without a job, which is available again after the test."""
+    become_idle(deployment)
     found = next(one["instance_id"] for one in deployment.operator.instances() if one["status"] == "AVAILABLE")
     yield found
     if deployment.operator.instance(found)["status"] == "QUARANTINED":
@@ -45,7 +46,7 @@ def test_an_instance_is_quarantined_and_released_through_the_page(
     page.get_by_role("button", name="Quarantine").click()
     dialog = page.get_by_role("dialog")
     dialog.wait_for()
-    assert "gets no new job" in dialog.inner_text()
+    assert "No job runs on it" in dialog.inner_text()
     assert dialog.get_by_role("button", name="Quarantine").is_disabled(), "without a reason"
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")

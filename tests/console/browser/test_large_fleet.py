@@ -135,22 +135,27 @@ def test_the_keyboard_walks_the_map(visit: Callable[..., Visit], fake: FakeServe
     tab = visit()
     canvas(tab)
     ids = fake.deployment.members()["ids"]
-    tab.page.keyboard.press("/")
-    assert tab.page.evaluate("document.activeElement.type") == "search"
-    tab.page.keyboard.type(ids[4_321])
     cursor = tab.page.locator(".heatmap .cursor")
+
+    def is_at(number: int) -> None:
+        tab.page.locator(f".heatmap .cursor[aria-label*='{ids[number]}']").wait_for(state="attached")
+
+    tab.page.keyboard.press("/")
+    tab.page.locator("input[type=search]:focus").wait_for()
+    tab.page.keyboard.type(ids[4_321])
+    is_at(4_321)
     cursor.focus()
-    assert ids[4_321] in str(cursor.get_attribute("aria-label"))
     tab.page.keyboard.press("ArrowRight")
-    assert ids[4_322] in str(cursor.get_attribute("aria-label"))
+    is_at(4_322)
     tab.page.keyboard.press("ArrowDown")
+    tab.page.locator(f".heatmap .cursor:not([aria-label*='{ids[4_322]}'])").wait_for(state="attached")
     below = str(cursor.get_attribute("aria-label"))
     assert not any(ids[near] in below for near in (4_321, 4_322, 4_323))
     tab.page.keyboard.press("ArrowUp")
-    assert ids[4_322] in str(cursor.get_attribute("aria-label"))
-    assert ids[4_322] in tab.page.locator(".heatmap [aria-live]").inner_text()
+    is_at(4_322)
+    tab.page.locator(".heatmap [aria-live]", has_text=ids[4_322]).wait_for(state="attached")
     tab.page.keyboard.press("Enter")
-    assert tab.page.url.endswith(f"#/instances/{ids[4_322]}")
+    tab.page.wait_for_url(f"**#/instances/{ids[4_322]}")
 
 
 def test_the_card_names_what_the_pointer_is_on(visit: Callable[..., Visit], fake: FakeServer) -> None:
