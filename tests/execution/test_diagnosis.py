@@ -20,6 +20,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.redaction import FORMS, SecretForm
+from gpu_recovery.core.task import Ending, EndingKind
 from gpu_recovery.execution.evidence import collect_evidence, topology_of
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery_client.render.timeline import explanation
@@ -205,6 +206,29 @@ def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:
     assert sentence in after.reason
     story = {"job": api.get(f"/jobs/{JOB}").body, "pending": None, "instances": [], "left_out": []}
     assert sentence in explanation(story, NOW)
+
+
+def test_the_fault_that_a_check_found_is_the_cause_of_the_failure(api: Api) -> None:
+    """The agent's XID came too late for the diagnosis, and the check read it in the kernel log.
+
+    The confidence is what the rules give to the same evidence, without the history of the instance.
+    """
+    crash = replace(CRASH, ending=Ending(EndingKind.CRASHED, 134, "was ended by signal 6 (exit code 134)"))
+    failed(api, "step 1", failure=crash)
+    assert ended(api).status is JobStatus.DIAGNOSING
+    before = api.functions.job().diagnosed
+    assert before is not None and not before.decided
+    found = Checked(CheckOutcome.REBOOT, "kernel log: XID_79: ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS", repairing=True)
+    results = {FIRST: Checked(CheckOutcome.HEALTHY, "all passed"), SECOND: found}
+    for rank, one in enumerate((FIRST, SECOND)):
+        api.functions.store.add_checked(JOB, 1, rank, results[one])
+    loop(api).handle(JOB, InstancesChecked(at=NOW, attempt=1, results=results))
+    shown = api.get(f"/jobs/{JOB}").body["diagnosis"]
+    assert (shown["cause"], shown["decided"], shown["instances"]) == ("GPU_FAULT", True, [SECOND])
+    assert "XID_79" in shown["sentence"]
+    asked = api.post("/diagnoses", {"job_id": JOB, "attempt": 1}).body
+    assert (asked["cause"], asked["scope"]["names"], asked["decided"]) == ("GPU_FAULT", [SECOND], True)
+    assert shown["confidence"] <= 100 * asked["confidence"] < shown["confidence"] + 3
 
 
 def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.diagnosis.case import History, Topology, Worker
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
 from gpu_recovery.core.diagnosis.event_delivery import CLAIM_KIND, CLAIM_ROLE, success_claims
@@ -19,14 +19,16 @@ from gpu_recovery.core.diagnosis.observations import (
     FlightReport,
     LogFinding,
     Observation,
+    ProbeReport,
     RestartReport,
     SilenceReport,
     StageReport,
     Written,
     XidReport,
 )
-from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.fault_history import score
@@ -38,7 +40,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
-from gpu_recovery.ports.store import AttemptStore, HeartbeatStore, Store
+from gpu_recovery.ports.store import HeartbeatStore, Store
 
 LOG_LINES_PER_RANK = 400
 """Lines that are read from the end of a log: a rank writes the cause of its end last."""
@@ -109,7 +111,7 @@ def collect_evidence(
         Exception: errors of the store and of `log_tail`.
     """
     instance_ids = tuple(dict.fromkeys(filter(None, plan.instances)))
-    instances = store.load_instances(instance_ids)
+    instances, progress = store.load_instances(instance_ids), store.load_progress(job.job_id, plan.attempt)
     buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
     not_output = tuple(report for report in received if not isinstance(report, Written))
@@ -117,7 +119,8 @@ def collect_evidence(
     logs = tuple(found for rank, lines in output.items() for found in log_findings(rank, lines, plan, now))
     reports = (
         *not_output,
-        *_exit_observations(store, job, plan),
+        *_exit_observations(progress, job, plan),
+        *_check_observations(progress, plan, now),
         *_instance_observations(store, instances, policy, now),
         *_restarts(job, plan, instances),
         *logs,
@@ -220,11 +223,23 @@ def _gpus(evidence: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) ->
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _exit_observations(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Observation]:
-    progress = store.load_progress(job.job_id, plan.attempt)
+def _exit_observations(progress: AttemptProgress | None, job: Job, plan: Plan) -> Iterator[Observation]:
     first = progress.failure if progress is not None and progress.failure is not None else job.failure
     if first is not None and (plan.attempt == job.attempt or progress is not None):
         yield _exit_observation(first)
+
+
+def _check_observations(progress: AttemptProgress | None, plan: Plan, now: datetime) -> Iterator[Observation]:
+    """Yield a failed probe for each instance on which a health check of the attempt found a fault."""
+    for rank, checked in sorted(progress.checked.items()) if progress is not None else ():
+        if checked.outcome in (CheckOutcome.REBOOT, CheckOutcome.REPLACE):
+            yield ProbeReport(
+                report_id=f"check/{rank}",
+                at_s=now.timestamp(),
+                instance_id=plan.instances[rank],
+                probe=Probe.DCGM,
+                passed=False,
+            )
 
 
 def _exit_observation(failure: RankFailure) -> ExitReport:

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gpu_recovery.core import events
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import failed, poke_scheduler, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
+from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+
+CHECK_PERCENT = 92
+"""Confidence in percent in a fault that a health check found: what the rules give to a failed check and a crash."""
 
 
 def checks_complete(job: Job, event: events.InstancesChecked, context: DecisionContext) -> Step | Ignore:
@@ -44,6 +49,9 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     suspected = [instance for instance, result in results.items() if result.outcome is CheckOutcome.SUSPECTED]
     changes["blamed"] = with_blamed(job, (*blamed, *suspected))
     changes |= remedy_outcomes.failed_again(job, job.diagnosed, blamed, context)
+    found = _found_by_checks(job, results) if context.policy.diagnose else None
+    if found is not None:
+        changes["conclusion"] = found
     reason = assessment.reason + repeat_offender.suspicion_note(job, changes["suspicions"])
     if not assessment.continues:
         return failed(job, reason, (), changes, results)
@@ -61,6 +69,31 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
         "repairs": job.repairs + len(assessment.repairing),
     }
     return unless_suspended(job, Step(JobStatus.RECOVERING, reason, recovering, (poke_scheduler(job),)))
+
+
+def _found_by_checks(job: Job, results: Mapping[str, events.Checked]) -> DiagnosisResult | None:
+    """Return the fault that the checks found as the diagnosis result of the attempt.
+
+    None if they found none, or if the evidence had decided the cause before.
+    """
+    kinds = (CheckOutcome.REBOOT, CheckOutcome.REPLACE)
+    faulty = tuple(name for name in dict.fromkeys(job.instances) if name in results and results[name].outcome in kinds)
+    if not faulty or (job.diagnosed is not None and job.diagnosed.decided):
+        return None
+    quoted = job.diagnosed.quoted if job.diagnosed is not None else ""
+    where = f"instance {listed(faulty)}"[:200]
+    sentence = results[faulty[0]].summary[:500]
+    return DiagnosisResult(
+        job.attempt,
+        Cause.GPU_FAULT,
+        where,
+        faulty[:INSTANCES_MAX],
+        Remedy.CHECK,
+        CHECK_PERCENT,
+        decided=True,
+        sentence=sentence,
+        quoted=quoted,
+    )
 
 
 def repair_ended_early(job: Job, event: events.RepairEnded, context: DecisionContext) -> Step | Ignore:
