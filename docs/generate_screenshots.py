@@ -2,8 +2,8 @@
 
 make screenshots    writes docs/screenshots/ again
 
-The sandbox is that of `make demo`: real functions, a simulated GPU cluster, and a training job of real processes. So
-the pictures show what the console really does.
+The sandbox is that of `make demo`: real functions, a simulated GPU cluster, and training jobs of real processes. Three
+jobs run and one job waits. Then a GPU of the running job of two instances falls off the bus.
 """
 
 from __future__ import annotations
@@ -30,9 +30,14 @@ from sandbox.demo.__main__ import specification
 
 FOLDER = ROOT / "docs/screenshots"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
-INSTANCES, WIDTH, HEIGHT, PHONE = 6, 1280, 720, 390
-FRAME_EVERY_S, FRAME_SHOWN_MS, FRAMES_MAX = 1.0, 500, 60
+INSTANCES, GPUS, WIDTH, HEIGHT, PHONE = 12, 8, 1280, 800, 390
+FRAME_EVERY_S, FRAME_SHOWN_MS, FRAMES_MAX, FRAME_WIDTH = 0.5, 500, 90, 960
 GIVE_UP_AFTER_S = 240.0
+JOBS = (("li", "VERY_HIGH", "pretrain", 4), ("bo", "NORMAL", "eval", 1), ("ana", "HIGH", "sft", 2), ("li", "NORMAL", "sft", 8))
+"""User, priority, workload and instances of each job; a GPU of the third job fails, and the last job waits."""
+FAULTY, WAITING = 2, 3
+QUOTAS = {"li/VERY_HIGH": 6, "li/NORMAL": 8, "bo/NORMAL": 2, "ana/HIGH": 3}
+"""Instances by user and priority."""
 
 
 def main() -> None:
@@ -41,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gpu-recovery-screenshots-") as folder:
         directory = Path(folder)
         try:
-            state = sandbox.up(directory, instances=INSTANCES, gpus=8, agents=True, progress=print)
+            state = sandbox.up(directory, instances=INSTANCES, gpus=GPUS, agents=True, progress=print)
             with RecoveryClient(state["api_url"], state["operator_token"]) as client, sync_playwright() as driver:
                 chromium = driver.chromium.launch(executable_path=CHROMIUM, args=_arguments())
                 _shoot(directory, state, client, chromium)
@@ -55,25 +60,44 @@ def _arguments() -> list[str]:
 
 
 def _shoot(directory: Path, state: dict[str, Any], client: RecoveryClient, chromium: Any) -> None:
-    job_id = client.submit(specification(directory / "checkpoints", "sandbox.trainers.plain_python"))["job_id"]
+    client.put_quotas(_limits(), client.quotas()["revision"])
+    ids = [client.submit(_specification(directory, number))["job_id"] for number in range(len(JOBS))]
+    job_id = ids[FAULTY]
+    _wait(lambda: all(client.job(other)["status"] == "RUNNING" for other in ids[:WAITING]))
     page = _page(chromium, state)
-    _wait(lambda: client.job(job_id)["status"] == "RUNNING")
+    page.locator("canvas").first.wait_for(timeout=GIVE_UP_AFTER_S * 1_000)
     frames = [_frame(page)]
     faulty = client.job(job_id)["instances"][1]
     sandbox.fault(directory, faulty, "xid79")
-    _wait(lambda: client.job(job_id)["status"] != "RUNNING", lambda: frames.append(_frame(page)))
+
+    def record() -> None:
+        frames.append(_frame(page))
+
+    _wait(lambda: client.instance(faulty)["status"] == "REBOOTING", record)
+    record()
     _save(page, "overview")
     _save(_page(chromium, state, dark=True), "overview-dark")
-    _wait(
-        lambda: client.job(job_id)["attempt"] == 2 and client.job(job_id)["status"] == "RUNNING",
-        lambda: frames.append(_frame(page)),
-    )
-    _wait(lambda: client.instance(faulty)["status"] == "AVAILABLE", lambda: frames.append(_frame(page)))
-    frames.append(_frame(page))
+    _wait(lambda: (client.job(job_id)["attempt"], client.job(job_id)["status"]) == (2, "RUNNING"), record)
+    _wait(lambda: client.instance(faulty)["status"] == "AVAILABLE", record)
+    until = time.monotonic() + 6
+    _wait(lambda: time.monotonic() > until, record)
     _save(_page(chromium, state, f"#/jobs/{job_id}"), "job")
     _save(_page(chromium, state, f"#/jobs/{job_id}", locale="zh-CN"), "job-zh")
     _save(_page(chromium, state, "#/", width=PHONE), "overview-phone")
+    _save(_page(chromium, state, f"#/incidents/{job_id}--a01"), "incident")
+    _save(_page(chromium, state, "#/queue"), "queue")
     _record(frames, FOLDER / "healing.webp")
+
+
+def _limits() -> dict[str, Any]:
+    return {"instances": {f"{key}/*": limit for key, limit in QUOTAS.items()}}
+
+
+def _specification(directory: Path, number: int) -> dict[str, Any]:
+    user, priority, workload, instances = JOBS[number]
+    one = specification(directory / f"checkpoints-{number}", "sandbox.trainers.plain_python")
+    one["env"] |= {"TOTAL_STEPS": "100000", "STEP_SECONDS": "0.5", "CHECKPOINT_EVERY": "5"}
+    return one | {"user": user, "priority": priority, "workload": workload, "nnodes": instances}
 
 
 def _page(
@@ -110,7 +134,8 @@ def _save(page: Any, name: str) -> None:
 def _record(frames: list[bytes], path: Path) -> None:
     """Write the frames that differ from the frame before as an animation."""
     distinct = [frame for at, frame in enumerate(frames) if at == 0 or frame != frames[at - 1]][:FRAMES_MAX]
-    first, *others = [Image.open(io.BytesIO(frame)).convert("RGB") for frame in distinct]
+    size = (FRAME_WIDTH, FRAME_WIDTH * HEIGHT // WIDTH)
+    first, *others = [Image.open(io.BytesIO(frame)).convert("RGB").resize(size) for frame in distinct]
     first.save(path, save_all=True, append_images=others, duration=FRAME_SHOWN_MS, loop=0, quality=60)
 
 
