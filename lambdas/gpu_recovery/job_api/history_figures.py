@@ -48,7 +48,7 @@ def history_figures(dependencies: Dependencies) -> HistoryFigures:
 def _read(dependencies: Dependencies) -> HistoryFigures:
     history, now = dependencies.history, dependencies.recovery.clock()
     incidents = sorted(open_incidents(history), key=lambda incident: incident.opened_at, reverse=True)
-    events = latest_events(history, "", EVENTS_MAX, lambda event: True, now)
+    events = latest_events(history, "", EVENTS_MAX, lambda event: True, now, EVENTS_MAX)
     by_day, until = figures_by_day(history, DAYS, now)
     return HistoryFigures(
         [incident_view(incident, now) for incident in incidents[:INCIDENTS_MAX]],
