@@ -23,7 +23,7 @@ from gpu_recovery.core.event_history.streams import EVENT, INCIDENTS, OPEN_INCID
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import RUNS, JobStatus
 from gpu_recovery.event_recorder.recorder import record
-from gpu_recovery.event_recorder.roller import is_due, mark_late, roll_up_days
+from gpu_recovery.event_recorder.roller import is_due, mark_late, roll_up_days, roll_up_if_due
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -356,6 +356,31 @@ def test_days_are_rolled_up_again_for_events_that_arrive_late() -> None:
     later = end + timedelta(days=3)
     assert [day.day for day in roll_up_days(late, later)] == [22, 23, 24, 25]
     assert [day.day for day in roll_up_days(late, later)] == [25]
+
+
+@pytest.mark.parametrize("name", FAST)
+@examples(0.5)
+@given(seed=st.integers(0, 2**32), times=st.integers(1, 3))
+def test_order_and_repetition_change_no_day(name: str, seed: int, times: int) -> None:
+    """Although recorders roll up the days in between, and run out of time. Half of the events are of the next day."""
+    events, drawn = course(name)[0], random.Random(seed)
+    shift = datetime(2026, 11, 22, tzinfo=UTC) - datetime.fromisoformat(events[len(events) // 2][1]["data"]["at"])
+    moved = [(kind, _shifted(detail, shift)) for kind, detail in events]
+    shuffled, expected = moved * times, MemoryEventHistory()
+    drawn.shuffle(shuffled)
+    history, now, end = MemoryEventHistory(), course(name)[2] + shift, course(name)[2] + shift + timedelta(days=30)
+    for sent in shuffled:
+        now += timedelta(minutes=drawn.choice((0, 1, 20, 300)))
+        mark_late(history, record(history, *sent, "2026-11-21T09:00:00Z"), now)
+        roll_up_if_due(history, now, lambda: drawn.choice((5.0, 60.0)))
+    for sent in moved:
+        mark_late(expected, record(expected, *sent, "2026-11-21T09:00:00Z"), end)
+    for each in (history, expected):
+        while is_due(each, end):
+            roll_up_days(each, end)
+    assert len(_texts(expected, "days")) > 30
+    for stream in ("days", "standings"):
+        assert _texts(history, stream) == _texts(expected, stream)
 
 
 def test_a_roll_up_that_runs_out_of_time_is_continued_by_the_next() -> None:
