@@ -120,6 +120,14 @@ def test_an_event_that_arrives_during_the_roll_up_counts(api: Api, number: int) 
     assert [failed for _, failed in figures(api)] == [2, 0, 0]
 
 
+def test_an_event_that_arrives_just_after_the_roll_up_counts(api: Api) -> None:
+    """Although no event follows that would roll up again."""
+    happen(api, 52, TODAY)
+    happen(api, 52 + 20 / 3_600, of_job(6, "sft-2", "FAILED", 52 * 3_600 - 5))
+    api.functions.now = OPENED + timedelta(hours=54)
+    assert [failed for _, failed in figures(api)] == [0, 0, 1]
+
+
 def test_without_time_left_the_next_recorder_rolls_up(api: Api) -> None:
     """The event itself is recorded."""
     api.functions.left_s = 5

@@ -36,6 +36,8 @@ DAYS_MAX = 14
 """Days that one run rolls up at most. The next run goes on."""
 EVERY = timedelta(minutes=15)
 """How often the days are rolled up at most. A reader adds the time since then."""
+ARRIVAL = timedelta(minutes=1)
+"""Time in which an event usually arrives. Later events are not rolled up yet: a reader adds them when it reads."""
 SETTLED = timedelta(hours=1)
 """Time after the end of a day at which its events have arrived. Later events mark the day as late."""
 PAGE = 1_000
@@ -83,8 +85,9 @@ def roll_up_if_due(history: EventHistory, now: datetime, left_s: Callable[[], fl
     def has_time() -> bool:
         return left_s() > DAY_S
 
-    if has_time() and is_due(history, now) and history.claim(CLAIMS, "roll-up", now, now + CLAIM):
-        return roll_up_days(history, now, has_time)
+    until = now - ARRIVAL
+    if has_time() and is_due(history, until) and history.claim(CLAIMS, "roll-up", now, now + CLAIM):
+        return roll_up_days(history, until, has_time)
     return ()
 
 
@@ -96,7 +99,7 @@ def roll_up_days(history: EventHistory, now: datetime, has_time: Callable[[], bo
 
     Args:
         history: the event history.
-        now: the present time.
+        now: time until which they are rolled up.
         has_time: returns whether there is time for one more day. The next run goes on with the days that are left.
     """
     marks = {date.fromisoformat(item.position): item.attributes for item in history.read(LATE_DAYS, DAYS_MAX)}
