@@ -8,13 +8,13 @@ from gpu_recovery.aws.wiring import event_history, is_refused, logger, metrics, 
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import RECORDED_SOURCES
 from gpu_recovery.event_recorder.recorder import record
-from gpu_recovery.event_recorder.roller import is_due, mark_late, roll_up_days
+from gpu_recovery.event_recorder.roller import mark_late, roll_up_if_due
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """Record one event. If the days were not rolled up for a while, roll them up.
+    """Record one event. If the days were not rolled up for a while and no other recorder does it, roll them up.
 
     An event of another account, region or source is refused (`is_refused`). A roll-up that fails is logged: the next
     event tries again, and this event is recorded all the same.
@@ -30,8 +30,8 @@ def handler(event: dict[str, Any], context: Any) -> None:
     mark_late(history, recorded, now)
     logger.info("event_recorded", extra={"event": recorded.event_id})
     try:
-        if is_due(history, now):
-            days = roll_up_days(history, now)
+        days = roll_up_if_due(history, now, lambda: context.get_remaining_time_in_millis() / 1_000)
+        if days:
             logger.info("days_rolled_up", extra={"days": [day.isoformat() for day in days]})
     except (RecoveryError, BotoCoreError, ClientError, ValueError, KeyError):  # the event is recorded all the same
         logger.exception("roll_up_failed")

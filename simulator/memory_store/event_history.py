@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from gpu_recovery.core.event_history.streams import HistoryItem, StoredItem
+from gpu_recovery.core.event_history.streams import CLAIMED_UNTIL, HistoryItem, StoredItem
+from gpu_recovery.core.published_events import utc_text
 
 from simulator.dynamodb.limits import ITEM_BYTES_MAX
 
@@ -28,9 +30,23 @@ class MemoryEventHistory:
         stream[item.position] = merged
         return dict(merged)
 
-    def remove(self, stream: str, position: str) -> None:
-        """Delete an item. It may be missing."""
-        self.streams.get(stream, {}).pop(position, None)
+    def remove(self, stream: str, position: str, expected: Mapping[str, str] | None = None) -> None:
+        """Delete an item, if it has the expected attributes."""
+        items = self.streams.get(stream, {})
+        if (expected or {}).items() <= items.get(position, {}).items():
+            items.pop(position, None)
+
+    def load_now(self, stream: str, position: str) -> Mapping[str, str]:
+        """Return the attributes of an item."""
+        return dict(self.streams.get(stream, {}).get(position, {}))
+
+    def claim(self, stream: str, position: str, now: datetime, until: datetime) -> bool:
+        """Claim an item, and return whether it was free."""
+        items = self.streams.setdefault(stream, {})
+        if position in items and items[position][CLAIMED_UNTIL] > utc_text(now):
+            return False
+        items[position] = {CLAIMED_UNTIL: utc_text(until)}
+        return True
 
     def read(
         self, stream: str, limit: int, *, after: str = "", before: str = "", newest_first: bool = False

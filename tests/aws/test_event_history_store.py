@@ -86,6 +86,26 @@ def test_an_item_may_be_removed_twice(history: EventHistory) -> None:
     assert history.read("s", 10) == ()
 
 
+def test_an_item_is_removed_only_if_it_is_unchanged(history: EventHistory) -> None:
+    """A change in the meantime keeps it."""
+    history.remove("s", "1", {"a": "x"})
+    history.merge(_item("1", a="x"))
+    history.remove("s", "1", {"a": "y"})
+    assert history.load_now("s", "1") == {"a": "x"}
+    history.remove("s", "1", {"a": "x"})
+    assert history.load_now("s", "1") == {}
+
+
+def test_a_claim_has_one_holder_until_its_end(history: EventHistory) -> None:
+    """From its end on it is free."""
+    end = UNTIL + timedelta(minutes=1)
+    assert history.claim("s", "1", UNTIL, end) is True
+    assert history.claim("s", "1", UNTIL + timedelta(seconds=59), end + timedelta(hours=1)) is False
+    assert history.claim("s", "2", UNTIL, end) is True
+    assert history.claim("s", "1", end, end + timedelta(minutes=1)) is True
+    assert history.claim("s", "1", end, end + timedelta(minutes=1)) is False
+
+
 def test_an_item_that_is_full_keeps_what_it_has(history: EventHistory) -> None:
     """DynamoDB refuses items of more than 400 KB."""
     large = "x" * (ITEM_BYTES_MAX // 2)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from functools import cache
+from itertools import chain, combinations, product, repeat
+from threading import Semaphore, Thread, get_ident
 from typing import Any
 
 import pytest
@@ -17,16 +19,18 @@ from gpu_recovery.core.commands import PublishEvent
 from gpu_recovery.core.event_history.incidents import events_in, incident_of
 from gpu_recovery.core.event_history.recorded_event import event_of
 from gpu_recovery.core.event_history.roll_up import FLEET, Figures, Standing, roll_up
-from gpu_recovery.core.event_history.streams import EVENT, INCIDENTS, OPEN_INCIDENTS
+from gpu_recovery.core.event_history.streams import EVENT, INCIDENTS, OPEN_INCIDENTS, HistoryItem
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import RUNS, JobStatus
 from gpu_recovery.event_recorder.recorder import record
-from gpu_recovery.event_recorder.roller import mark_late, roll_up_days
+from gpu_recovery.event_recorder.roller import is_due, mark_late, roll_up_days, roll_up_if_due
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.memory_store.event_history import MemoryEventHistory
 from simulator.world import World
+from tests.core.event_history.recorded import COURSE as INCIDENT_COURSE
+from tests.core.event_history.recorded import instance_moved
 from tests.core.event_schemas import of_type
 from tests.simulator.incidents import INCIDENTS as COURSES
 from tests.simulator.incidents import ending, gpu_fault, troubled
@@ -36,6 +40,16 @@ Sent = tuple[str, dict[str, Any]]
 HOLDING = ("SUBMITTING", "SUBMITTED", "RUNNING", "LOST", "SUSPENDING", "STOPPING", "DIAGNOSING")
 """Statuses in which a job has instances."""
 FAST = ("adaptive_gpu_fault_with_spare", "adaptive_application_error", "adaptive_user_stop")
+
+WITHOUT_INCIDENT = (
+    "adaptive_spot_interruption",
+    "adaptive_user_stop",
+    "adaptive_success",
+    "classic_exit_0",
+    "classic_user_stop",
+    "adoption_refused",
+)
+"""Courses in which no job fails."""
 
 
 def as_sent(event: PublishEvent, cause: str) -> Sent:
@@ -160,8 +174,9 @@ def test_every_incident_ends_with_its_job(name: str) -> None:
     history = recorded(list(course(name)[0]))
     found = [incident_of(events_in(item.attributes)) for item in history.read(INCIDENTS, 100)]
     ended = [incident for incident in found if incident is not None and incident.job_id]
+    assert bool(ended) is (name not in WITHOUT_INCIDENT)
     assert all(incident.outcome is not None for incident in ended)
-    opened = {item.position for item in history.read(OPEN_INCIDENTS, 100)}
+    opened = {item.position.partition("#")[2] for item in history.read(OPEN_INCIDENTS, 100)}
     assert not opened & {incident.incident_id for incident in ended}
 
 
@@ -174,6 +189,88 @@ def test_the_lost_gpu_hours_are_those_of_the_recovery() -> None:
     assert incident is not None
     assert incident.gpu_hours_lost(until) == pytest.approx(16 * account.recoveries[0] / 3_600, rel=0.01)
     assert of_day(history, until).lost == pytest.approx(16 * account.recoveries[0] / 3_600, rel=0.01)
+
+
+# -- recorders at the same time ----------------------------------------------------------------------------------------
+
+
+class Interleaved(MemoryEventHistory):
+    """An event history whose recorders wait for their turn before each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns: dict[int, Semaphore] = {}
+        self._paused = Semaphore(0)
+
+    def record_at_once(self, events: Sequence[Sent], turns: Iterator[int]) -> None:
+        """Let a recorder for each event run, of which the next of `turns` makes a call."""
+        threads = [Thread(target=self._record, args=(event,)) for event in events]
+        for thread in threads:
+            thread.start()
+            self._paused.acquire()
+        while running := [thread for thread in threads if thread.is_alive()]:
+            thread = running[next(turns) % len(running)]
+            self._turns[thread.ident or 0].release()
+            self._paused.acquire()
+            if thread.ident not in self._turns:
+                thread.join()
+
+    def _record(self, event: Sent) -> None:
+        self._turns[get_ident()] = Semaphore(0)
+        self._wait()
+        try:
+            record(self, *event, "2026-11-23T10:14:05Z")
+        finally:
+            del self._turns[get_ident()]
+            self._paused.release()
+
+    def _wait(self) -> None:
+        self._paused.release()
+        self._turns[get_ident()].acquire()
+
+    def merge(self, item: HistoryItem) -> Mapping[str, str] | None:
+        """Write an item of an incident when it is the recorder's turn."""
+        if item.stream in (INCIDENTS, OPEN_INCIDENTS):
+            self._wait()
+        return super().merge(item)
+
+    def remove(self, stream: str, position: str, expected: Mapping[str, str] | None = None) -> None:
+        """Delete an item when it is the recorder's turn."""
+        self._wait()
+        super().remove(stream, position, expected)
+
+    def load_now(self, stream: str, position: str) -> Mapping[str, str]:
+        """Read an item when it is the recorder's turn."""
+        self._wait()
+        return super().load_now(stream, position)
+
+
+def _instance_course() -> list[Sent]:
+    """An incident of an instance that works again, although it is impaired, and is repaired after all."""
+    moves = ("CHECKING", "REBOOTING", "AVAILABLE", "CHECKING", "AVAILABLE")
+    about = {"incident_id": "i-1/4", "opened_at": "2026-11-23T10:00:00Z", "job_id": None}
+    return [
+        instance_moved(5 + number, before, after, 60 * number, **about)
+        for number, (before, after) in enumerate(zip(("QUARANTINED", *moves), moves, strict=False))
+    ]
+
+
+OF_JOB, OF_INSTANCE = [INCIDENT_COURSE[number] for number in (0, 2, 10, 11)], _instance_course()
+
+
+@pytest.mark.parametrize("events", [OF_JOB, OF_INSTANCE], ids=["job", "instance"])
+def test_two_recorders_at_once_agree_on_what_is_open(events: list[Sent]) -> None:
+    """Whatever events they have, and in whatever order they take turns."""
+    for first, second in combinations(range(len(events)), 2):
+        for turns in product((0, 1), repeat=6):
+            history = Interleaved()
+            for event in events[:first]:
+                history.record_at_once([event], repeat(0))
+            history.record_at_once([events[first], events[second]], chain(turns, repeat(0)))
+            (item,) = history.read(INCIDENTS, 9)
+            incident = incident_of(events_in(item.attributes))
+            opened = [item.position] if incident is not None and incident.is_open else []
+            assert [one.position for one in history.read(OPEN_INCIDENTS, 9)] == opened, (first, second, turns)
 
 
 # -- the recorder fails ------------------------------------------------------------------------------------------------
@@ -259,6 +356,51 @@ def test_days_are_rolled_up_again_for_events_that_arrive_late() -> None:
     later = end + timedelta(days=3)
     assert [day.day for day in roll_up_days(late, later)] == [22, 23, 24, 25]
     assert [day.day for day in roll_up_days(late, later)] == [25]
+
+
+@pytest.mark.parametrize("name", FAST)
+@examples(0.5)
+@given(seed=st.integers(0, 2**32), times=st.integers(1, 3))
+def test_order_and_repetition_change_no_day(name: str, seed: int, times: int) -> None:
+    """Although recorders roll up the days in between, and run out of time. Half of the events are of the next day."""
+    events, drawn = course(name)[0], random.Random(seed)
+    shift = datetime(2026, 11, 22, tzinfo=UTC) - datetime.fromisoformat(events[len(events) // 2][1]["data"]["at"])
+    moved = [(kind, _shifted(detail, shift)) for kind, detail in events]
+    shuffled, expected = moved * times, MemoryEventHistory()
+    drawn.shuffle(shuffled)
+    history, now, end = MemoryEventHistory(), course(name)[2] + shift, course(name)[2] + shift + timedelta(days=30)
+    for sent in shuffled:
+        now += timedelta(minutes=drawn.choice((0, 1, 20, 300)))
+        mark_late(history, record(history, *sent, "2026-11-21T09:00:00Z"), now)
+        roll_up_if_due(history, now, lambda: drawn.choice((5.0, 60.0)))
+    for sent in moved:
+        mark_late(expected, record(expected, *sent, "2026-11-21T09:00:00Z"), end)
+    for each in (history, expected):
+        while is_due(each, end):
+            roll_up_days(each, end)
+    assert len(_texts(expected, "days")) > 30
+    for stream in ("days", "standings"):
+        assert _texts(history, stream) == _texts(expected, stream)
+
+
+def test_a_roll_up_that_runs_out_of_time_is_continued_by_the_next() -> None:
+    """After each day it looks whether time is left. The next run begins with the day after."""
+    events, _, until = course("adaptive_gpu_fault_with_spare")
+    moved = [(kind, _shifted(detail, timedelta(hours=14, minutes=50))) for kind, detail in events]
+    now = until + timedelta(days=4)
+    stopped, whole = MemoryEventHistory(), MemoryEventHistory()
+    for history in (stopped, whole):
+        for detail_type, detail in moved:
+            mark_late(history, record(history, detail_type, detail, "2026-11-21T09:00:00Z"), now)
+    days = [day.day for day in roll_up_days(whole, now)]
+    assert days == [21, 22, 23, 24, 25]
+    seen = []
+    while is_due(stopped, now):
+        seen += [day.day for day in roll_up_days(stopped, now, iter([True, False]).__next__)]
+    assert seen == days
+    for name in ("days", "standings"):
+        assert _texts(stopped, name) == _texts(whole, name)
+    assert [roll_up_days(history, now)[0].day for history in (stopped, whole)] == [25, 25]
 
 
 def _texts(history: MemoryEventHistory, stream: str) -> list[tuple[str, str]]:

@@ -17,6 +17,8 @@ from gpu_recovery.ports.errors import TryAgainSoon
 
 BATCH_MAX = 100
 """Upper bound of keys in one BatchGetItem call (DynamoDB's limit)."""
+ITEM_FULL = "Item size"
+"""Part of the message with which DynamoDB refuses an item of more than 400 KB."""
 CONFLICTS_MAX = 5
 """Tries of a write that conflicts with a transaction on the same item."""
 THROTTLING_CODES = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
@@ -37,6 +39,12 @@ def plain(item: Mapping[str, Any]) -> dict[str, Any]:
 def condition_failed(error: ClientError) -> bool:
     """Return whether a write was refused because its condition failed."""
     return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
+
+
+def is_item_full(error: ClientError) -> bool:
+    """Return whether a write was refused because its item would have more than 400 KB."""
+    told = error.response["Error"]
+    return told["Code"] == "ValidationException" and ITEM_FULL in told.get("Message", "")
 
 
 def _retry_conflicts(call: Callable[..., Any], request: Mapping[str, Any]) -> Any:

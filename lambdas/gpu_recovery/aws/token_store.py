@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
-from gpu_recovery.aws.dynamodb import Put, Table
+from gpu_recovery.aws.dynamodb import Put, Table, is_item_full
 from gpu_recovery.aws.instance_store import instance_in
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
 from gpu_recovery.core.instance.record import Instance
@@ -21,8 +21,6 @@ from gpu_recovery.ports.errors import StaleRecord
 
 USER_NAMES, NAMES = "#user-names", "names"
 """Key of the item with the names of the users, and its attribute, a set of texts."""
-ITEM_FULL = "Item size"
-"""Part of the message with which DynamoDB refuses an item of more than 400 KB."""
 
 
 class _DynamoTokens:
@@ -178,8 +176,7 @@ class DynamoUserTokenStore(_DynamoTokens):
         try:
             self.items.update(USER_NAMES, change, "NOT contains(#n, :user)", names, _name_values(user))
         except ClientError as error:
-            told = error.response["Error"]
-            if told["Code"] != "ValidationException" or ITEM_FULL not in told.get("Message", ""):
+            if not is_item_full(error):
                 raise
 
     def user_names(self) -> Collection[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.routes.events import latest_events
-from gpu_recovery.job_api.routes.incidents import open_incidents
+from gpu_recovery.job_api.routes.incidents import latest_incidents
 from gpu_recovery.job_api.routes.summary import figures_by_day, fleet_total
 from gpu_recovery.wire.event_history import event_view, figures_view, incident_view
 
@@ -47,11 +47,11 @@ def history_figures(dependencies: Dependencies) -> HistoryFigures:
 
 def _read(dependencies: Dependencies) -> HistoryFigures:
     history, now = dependencies.history, dependencies.recovery.clock()
-    incidents = sorted(open_incidents(history), key=lambda incident: incident.opened_at, reverse=True)
-    events = latest_events(history, "", EVENTS_MAX, lambda event: True, now)
+    incidents, _ = latest_incidents(history, INCIDENTS_MAX, "open")
+    events = latest_events(history, "", EVENTS_MAX, lambda event: True, now, EVENTS_MAX)
     by_day, until = figures_by_day(history, DAYS, now)
     return HistoryFigures(
-        [incident_view(incident, now) for incident in incidents[:INCIDENTS_MAX]],
+        [incident_view(incident, now) for incident in incidents],
         [event_view(event) for _, event in events],
         None if until is None else figures_view(fleet_total(by_day)),
     )

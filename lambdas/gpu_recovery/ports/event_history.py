@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from gpu_recovery.core.event_history.streams import HistoryItem, StoredItem
@@ -39,5 +40,27 @@ class EventHistory(HistoryReader, Protocol):
             be.
         """
 
-    def remove(self, stream: str, position: str) -> None:
-        """Delete an item. It may be missing."""
+    def remove(self, stream: str, position: str, expected: Mapping[str, str] | None = None) -> None:
+        """Delete an item, if it has the expected attributes. It may be missing.
+
+        Args:
+            stream: the stream.
+            position: the position.
+            expected: attributes that the stored item must have; None: delete the item as it is.
+        """
+
+    def load_now(self, stream: str, position: str) -> Mapping[str, str]:
+        """Return the attributes of an item, consistently read; none if the item is missing."""
+
+    def claim(self, stream: str, position: str, now: datetime, until: datetime) -> bool:
+        """Claim an item, which is created if it is missing. At any time a claim has at most one holder.
+
+        Args:
+            stream: the stream.
+            position: the position.
+            now: the present time.
+            until: end of the claim.
+
+        Returns:
+            False, without a write, if the item is claimed until a later time than `now`.
+        """

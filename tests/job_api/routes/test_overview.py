@@ -177,7 +177,7 @@ def test_an_event_history_that_cannot_be_read_hides_nothing_else(api: Api, monke
     def broken(*asked: object, **how: object) -> list[object]:
         raise ClientError({"Error": {"Code": "InternalServerError"}}, "Query")
 
-    monkeypatch.setattr("gpu_recovery.job_api.history_figures.open_incidents", broken)
+    monkeypatch.setattr("gpu_recovery.job_api.history_figures.latest_incidents", broken)
     overview = api.get("/overview").body
     assert (overview["incidents"], overview["events"], overview["week"]) == ([], [], None)
     assert overview["fleet"] is not None

@@ -15,7 +15,7 @@ from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.event_recorder.recorder import record
 
 from tests.aws.records import job
-from tests.core.event_history.recorded import COURSE, JOB, OPENED, SICK, instance_moved
+from tests.core.event_history.recorded import COURSE, FAILURE, JOB, OPENED, SICK, instance_moved, job_moved
 from tests.lambdas.api_gateway import Api, refused
 from tests.lambdas.conftest import Functions
 
@@ -55,6 +55,18 @@ def test_a_timeline_has_phases_and_rows(api: Api) -> None:
     assert [row["ranks"] for row in second["rows"]] == ["0-15"]
     assert [phase["status"] for phase in answer.body["before_first_attempt"]] == ["QUEUED"]
     assert answer.body["is_complete"] is True
+
+
+def test_the_repairs_of_an_instance_are_read_once(api: Api) -> None:
+    """Although both attempts failed on it."""
+    _stored(api.functions, NAMES[:16])
+    history = import_module("gpu_recovery.aws.wiring").event_history()
+    again = job_moved(12, "RUNNING", "STOPPING", 700, attempt=2, failure=FAILURE)
+    record(history, *again, "2026-11-23T10:14:05Z")
+    answer = api.get(f"/jobs/{JOB}/timeline")
+    assert [attempt["attempt"] for attempt in answer.body["attempts"]] == [1, 2]
+    streams = [asked["ExpressionAttributeValues"][":s"]["S"] for asked in api.functions.aws.asked("Query")]
+    assert streams.count(f"instance#{SICK}") == 1
 
 
 @pytest.mark.parametrize("ranks", [300, pytest.param(3_000, marks=pytest.mark.slow)])

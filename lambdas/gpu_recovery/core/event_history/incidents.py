@@ -24,8 +24,8 @@ from gpu_recovery.core.published_events import utc_text
 
 INSTANCES_MAX = 8
 """Instances that an incident names at most."""
-START = "opened_at"
-"""Attribute of an item of OPEN_INCIDENTS: the start of the incident."""
+INCIDENT_ID = "incident_id"
+"""Attribute of an item of OPEN_INCIDENTS, which has the position of the incident in INCIDENTS."""
 
 
 class IncidentOutcome(StrEnum):
@@ -131,15 +131,34 @@ def incident_position(opened_at: datetime, incident_id: str) -> str:
     return f"{utc_text(opened_at)}#{incident_id}"
 
 
-def open_item(incident: Incident) -> HistoryItem:
-    """Return the item that leads from the stream of open incidents to the incident."""
-    attributes = {START: utc_text(incident.opened_at)}
-    return HistoryItem(OPEN_INCIDENTS, incident.incident_id, attributes, incident.opened_at + INCIDENTS_KEPT)
+def open_item(item: HistoryItem, incident_id: str) -> HistoryItem:
+    """Return the item that leads from the stream of open incidents to the item of an incident."""
+    return HistoryItem(OPEN_INCIDENTS, item.position, {INCIDENT_ID: incident_id}, item.expires_at)
 
 
 def events_in(attributes: Mapping[str, str]) -> tuple[RecordedEvent, ...]:
-    """Return the events in the attributes of an incident's item."""
-    return tuple(event_of(text) for _, text in sorted(attributes.items()))
+    """Return the events in the attributes of an incident's item. An event that gave way has no text."""
+    return tuple(event_of(text) for _, text in sorted(attributes.items()) if text)
+
+
+def giving_way(attributes: Mapping[str, str], version: int) -> tuple[str, ...]:
+    """Return the names of the events that give way to an event if the item of an incident is full, the first one first.
+
+    The events of the first decision and those that are newer than the event stay. Of the others, changes of status
+    without a diagnosis give way first.
+
+    Args:
+        attributes: attributes of the item.
+        version: version of the event.
+    """
+    events = {name: event_of(text) for name, text in sorted(attributes.items()) if text}
+    first = min((event.version for event in events.values()), default=0)
+    names = [name for name, event in events.items() if first < event.version < version]
+    return tuple(sorted(names, key=lambda name: not _is_plain_move(events[name])))
+
+
+def _is_plain_move(event: RecordedEvent) -> bool:
+    return event.kind in (EventKind.JOB, EventKind.INSTANCE) and event.finding is None
 
 
 def incident_of(known: Iterable[RecordedEvent]) -> Incident | None:

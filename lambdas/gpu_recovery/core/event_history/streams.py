@@ -16,9 +16,13 @@ from gpu_recovery.core.published_events import utc_text
 EVENTS_KEPT, INCIDENTS_KEPT, DAYS_KEPT = timedelta(days=90), timedelta(days=365), timedelta(days=730)
 """How long events, incidents and the figures of a day are kept."""
 INCIDENTS, OPEN_INCIDENTS = "incidents", "incidents#open"
-"""Streams of all incidents by the time of their start, and of those that may be open by their id."""
+"""Streams of all incidents and of those that may be open, both by the time of their start."""
 EVENT = "event"
 """Attribute of an item that holds the text of an event."""
+CLAIMED_UNTIL = "claimed_until"
+"""Attribute of an item that holds the end of a claim."""
+CLAIMS_KEPT = timedelta(days=1)
+"""How long a claim is kept after its end."""
 
 
 @dataclass(frozen=True, slots=True)

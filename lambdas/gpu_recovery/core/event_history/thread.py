@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from gpu_recovery.core.event_history.incidents import Incident
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
@@ -14,6 +15,8 @@ EVENTS_MAX = 400
 """Events that a thread shows at most. A gang of thousands has more: one check for each instance."""
 NAMED_MAX = 8
 """Instances that a thread names at most for a kind that it only counts."""
+AFTER = timedelta(hours=2)
+"""Time after the end of an incident in which the check of an instance that it does not name still belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ def thread_of(incident: Incident, known: Iterable[RecordedEvent], repairs: Itera
 
     Args:
         incident: the incident.
-        known: events of its own, and those of its job since its start.
+        known: events of its own, and those of its job from its start to AFTER its end.
         repairs: events of the repairs of the instances that it names.
     """
     events = {event.event_id: event for event in known if _belongs(incident, event)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent, event_of
@@ -33,8 +34,8 @@ DAYS_MAX = 7
 STREAM_CHARACTERS_MAX = 300
 """Upper bound of the characters of an id in a query, and of the word before it."""
 LATE = timedelta(seconds=30)
-"""Time within which an event usually arrives. A cursor stays so far behind, so that no event is missed that overtakes
-another. The client gets such events twice, and knows them by their id."""
+"""Time within which an event usually arrives. A client reads the events of so long again, so that an event that another
+overtakes is not missed. The client gets such events twice, and knows them by their id."""
 KINDS = [kind.value for kind in EventKind]
 
 
@@ -59,27 +60,67 @@ def list_events(dependencies: Dependencies, request: Request) -> ApiResponse:
     def matches(event: RecordedEvent) -> bool:
         return kind is None or event.kind == kind
 
+    # Without a filter every event that is read is in the answer.
+    chunk = limit if kind is None else PAGE_MAX
     if cursor is None:
-        events, position = latest_events(dependencies.history, stream, limit, matches, now), ""
+        events = latest_events(dependencies.history, stream, limit, matches, now, chunk)
+        old = [stored.position for stored, event in events if event.at <= now - LATE]
+        following = _Cursor(old[-1] if old else utc_text(now - LATE))
     else:
-        after = verified_position(dependencies.cursor_key(), purpose, cursor)
-        events, position = _following(dependencies.history, stream, after, limit, matches, now)
-    if not position:
-        old = [stored for stored, event in events if event.at <= now - LATE]
-        position = old[-1].position if old else utc_text(now - LATE)
-        position = max(position, after) if cursor is not None else position
-        position = after if cursor is not None and not events else position
+        asked = _Cursor.of(verified_position(dependencies.cursor_key(), purpose, cursor))
+        events, positions, is_end = _following(dependencies.history, stream, asked.after, limit, matches, now, chunk)
+        following = asked.following(positions, is_end, utc_text(now - LATE))
     return ApiResponse(
         200,
         {
             "events": [event_view(event) for _, event in events],
-            "next_cursor": signed_cursor(dependencies.cursor_key(), purpose, position),
+            "next_cursor": signed_cursor(dependencies.cursor_key(), purpose, following.text),
         },
     )
 
 
 _Found = list[tuple[StoredItem, RecordedEvent]]
 _Matches = Callable[[RecordedEvent], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """Where a client goes on.
+
+    after: position after which the next answer begins.
+    back:  position to which the client goes back once it has read all events; "" if each event before `after` had LATE
+        to arrive before it was read.
+    """
+
+    after: str
+    back: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> _Cursor:
+        """Return the cursor of a text."""
+        after, _, back = text.partition("\n")
+        return cls(after, back)
+
+    @property
+    def text(self) -> str:
+        """The cursor as a text."""
+        return f"{self.after}\n{self.back}" if self.back else self.after
+
+    def following(self, positions: Sequence[str], is_end: bool, settled: str) -> _Cursor:
+        """Return the cursor of the answer.
+
+        Args:
+            positions: positions of the events that were read, in order.
+            is_end: whether there are no more events.
+            settled: position before which all events have arrived.
+        """
+        if not is_end:
+            young = max(self.after, settled) if positions[-1] > settled else ""
+            return _Cursor(positions[-1], self.back or young)
+        if self.back:
+            return _Cursor(self.back)
+        old = [position for position in positions if position <= settled]
+        return _Cursor(old[-1]) if old else self
 
 
 def _stream(request: Request) -> str:
@@ -99,15 +140,17 @@ def _stream(request: Request) -> str:
     return named[0][1] if named else ""
 
 
-def latest_events(history: HistoryReader, stream: str, limit: int, matches: _Matches, now: datetime) -> _Found:
-    """Return the latest events that match."""
+def latest_events(
+    history: HistoryReader, stream: str, limit: int, matches: _Matches, now: datetime, chunk: int
+) -> _Found:
+    """Return the latest events that match. The history is read in chunks of so many events."""
     found: _Found = []
     today, left = day_of(now), READ_MAX
     streams = [stream] if stream else [day_stream(today - timedelta(days=back)) for back in range(DAYS_MAX)]
     for each in streams:
         before = ""
         while left > 0 and len(found) < limit:
-            wanted = min(left, limit)
+            wanted = min(left, chunk)
             items = history.read(each, wanted, before=before, newest_first=True)
             found += [(item, event) for item in items if matches(event := event_of(item.attributes[EVENT]))]
             left -= len(items)
@@ -120,26 +163,30 @@ def latest_events(history: HistoryReader, stream: str, limit: int, matches: _Mat
 
 
 def _following(
-    history: HistoryReader, stream: str, after: str, limit: int, matches: _Matches, now: datetime
-) -> tuple[_Found, str]:
-    """Return the first events after a position that match, and the position to go on from; "" if there are no more."""
+    history: HistoryReader, stream: str, after: str, limit: int, matches: _Matches, now: datetime, chunk: int
+) -> tuple[_Found, list[str], bool]:
+    """Return the first events after a position that match.
+
+    Returns:
+        The events, the positions of all that were read up to the last of them, and whether there are no more.
+    """
     found: _Found = []
-    left = READ_MAX
+    positions: list[str] = []
     for each in [stream] if stream else _days_since(after, now):
-        while left > 0:
-            wanted = min(left, limit)
-            items = history.read(each, wanted, after=after)
+        while (left := READ_MAX - len(positions)) > 0:
+            items = history.read(each, min(left, chunk), after=after)
             for item in items:
-                left, after = left - 1, item.position
+                after = item.position
+                positions.append(after)
                 if matches(event := event_of(item.attributes[EVENT])):
                     found.append((item, event))
                 if len(found) >= limit:
-                    return found, after
-            if len(items) < wanted:
+                    return found, positions, False
+            if len(items) < min(left, chunk):
                 break
-        if left <= 0:
-            return found, after
-    return found, ""
+        else:
+            return found, positions, False
+    return found, positions, True
 
 
 def _days_since(position: str, now: datetime) -> Iterator[str]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.event_history.incidents import START, Incident, events_in, incident_of
+from gpu_recovery.core.event_history.incidents import Incident, events_in, incident_of
 from gpu_recovery.core.event_history.recorded_event import RecordedEvent, event_of
 from gpu_recovery.core.event_history.repairs import BEFORE, repairs_between
 from gpu_recovery.core.event_history.streams import (
     EVENT,
     INCIDENTS,
     OPEN_INCIDENTS,
+    StoredItem,
     incident_stream,
     instance_stream,
     job_stream,
 )
-from gpu_recovery.core.event_history.thread import thread_of
+from gpu_recovery.core.event_history.thread import AFTER, thread_of
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.pagination import page_of, signed_cursor, verified_position
+from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.ports.event_history import HistoryReader
@@ -27,8 +28,6 @@ PURPOSE = "incidents"
 STATES = ("all", "open", "closed")
 PAGE_DEFAULT, PAGE_MAX = 50, 200
 """Incidents of a page: default and upper bound."""
-OPEN_MAX = 1_000
-"""Open incidents that are read at most."""
 READ_MAX = 1_000
 """Incidents that one request reads at most to fill its page."""
 OWN_EVENTS_MAX, JOB_EVENTS_MAX = 1_000, 8_000
@@ -47,47 +46,52 @@ def list_incidents(dependencies: Dependencies, request: Request) -> ApiResponse:
     state = request.choice("state", "all", *STATES)
     limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
     job_id = request.query.get("job")
-    if state == "open":
-        found = [one for one in open_incidents(dependencies.history) if job_id in (None, one.job_id)]
-        page, cursor = page_of(
-            dependencies,
-            request,
-            f"{PURPOSE}\nopen",
-            found,
-            lambda incident: incident.incident_id,
-            lambda incident: (-incident.opened_at.timestamp(), incident.incident_id),
-        )
-        return _answer(dependencies, page, cursor)
     purpose = f"{PURPOSE}\n{state}\n{job_id or ''}"
     asked = request.query.get("cursor")
     before = "" if asked is None else verified_position(dependencies.cursor_key(), purpose, asked)
-    page, left, is_last = [], READ_MAX, False
-    while left > 0 and len(page) < limit and not is_last:
-        items = dependencies.history.read(INCIDENTS, limit, before=before, newest_first=True)
-        is_last, left = len(items) < limit, left - len(items)
+    found, position = latest_incidents(dependencies.history, limit, state, job_id, before)
+    now = dependencies.recovery.clock()
+    return ApiResponse(
+        200,
+        {
+            "incidents": [incident_view(incident, now) for incident in found],
+            "next_cursor": signed_cursor(dependencies.cursor_key(), purpose, position) if position else None,
+        },
+    )
+
+
+def latest_incidents(
+    history: HistoryReader, limit: int, state: str = "all", job_id: str | None = None, before: str = ""
+) -> tuple[list[Incident], str]:
+    """Return the latest incidents, and the position before which the next page begins; "" after the last page.
+
+    Args:
+        history: the event history.
+        limit: upper bound of the incidents.
+        state: one of STATES.
+        job_id: only incidents of this job; None: of every job.
+        before: position before which the page begins; "" for the latest.
+    """
+    found: list[Incident] = []
+    left, chunk = READ_MAX, limit if job_id is None else max(limit, PAGE_DEFAULT)
+    while left > 0:
+        items = history.read(OPEN_INCIDENTS if state == "open" else INCIDENTS, chunk, before=before, newest_first=True)
+        if state == "open":  # an incident may stay in that stream for a moment after its end
+            loaded = history.load(INCIDENTS, [item.position for item in items])
+            items = tuple(StoredItem(item.position, loaded.get(item.position, {})) for item in items)
+        left -= len(items)
         for item in items:
             before = item.position
             incident = incident_of(events_in(item.attributes))
-            if incident is None or job_id not in (None, incident.job_id) or (state == "closed" and incident.is_open):
+            if incident is None or job_id not in (None, incident.job_id):
                 continue
-            page.append(incident)
-            if len(page) == limit:
-                is_last = is_last and item is items[-1]
-                break
-    cursor = None if is_last else signed_cursor(dependencies.cursor_key(), purpose, before)
-    return _answer(dependencies, page, cursor)
-
-
-def open_incidents(history: HistoryReader) -> list[Incident]:
-    """Return the open incidents, in the order of their ids.
-
-    An incident may stay in the stream of open incidents for a moment after its end, so each is read.
-    """
-    entries = history.read(OPEN_INCIDENTS, OPEN_MAX)
-    positions = [f"{entry.attributes[START]}#{entry.position}" for entry in entries if START in entry.attributes]
-    stored = history.load(INCIDENTS, positions)
-    found = (incident_of(events_in(stored[position])) for position in positions if position in stored)
-    return [incident for incident in found if incident is not None and incident.is_open]
+            if state in ("all", "open" if incident.is_open else "closed"):
+                found.append(incident)
+            if len(found) == limit:
+                return found, "" if len(items) < chunk and item is items[-1] else before
+        if len(items) < chunk:
+            return found, ""
+    return found, before
 
 
 def read_incident(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -104,7 +108,8 @@ def read_incident(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise ApiError(404, "no_such_incident", "No such incident", detail)
     others: list[RecordedEvent] = []
     if incident.job_id:
-        others = _events(history, job_stream(incident.job_id), JOB_EVENTS_MAX, utc_text(incident.opened_at))
+        since, until = utc_text(incident.opened_at), incident.closed_at and utc_text(incident.closed_at + AFTER)
+        others = _events(history, job_stream(incident.job_id), JOB_EVENTS_MAX, since, until or "")
     now = dependencies.recovery.clock()
     repairs: list[RecordedEvent] = []
     for name in incident.instances:
@@ -114,14 +119,8 @@ def read_incident(dependencies: Dependencies, request: Request) -> ApiResponse:
     return ApiResponse(200, thread_view(incident, thread_of(incident, (*own, *others), repairs), now))
 
 
-def _events(history: HistoryReader, stream: str, limit: int, after: str = "") -> list[RecordedEvent]:
-    return [event_of(item.attributes[EVENT]) for item in history.read(stream, limit, after=after)]
-
-
-def _answer(dependencies: Dependencies, page: list[Incident], cursor: str | None) -> ApiResponse:
-    now = dependencies.recovery.clock()
-    views = [incident_view(incident, now) for incident in page]
-    return ApiResponse(200, {"incidents": views, "next_cursor": cursor})
+def _events(history: HistoryReader, stream: str, limit: int, after: str = "", before: str = "") -> list[RecordedEvent]:
+    return [event_of(item.attributes[EVENT]) for item in history.read(stream, limit, after=after, before=before)]
 
 
 ROUTES = (

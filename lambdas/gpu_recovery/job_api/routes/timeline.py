@@ -49,7 +49,8 @@ def read_timeline(dependencies: Dependencies, request: Request) -> ApiResponse:
         if course:
             named = blamed_instances((event for event in events if event.attempt == number), failure)
             for name in named:
-                repairs.setdefault(name, _repairs(dependencies.history, name, course[0].since))
+                if name not in repairs:
+                    repairs[name] = _repairs(dependencies.history, name, course[0].since)
                 about += repairs_between(repairs[name], course[0].since, course[-1].until or now)
         rows = rank_rows(instances, about, None if failure is None else failure.rank)
         views.append(attempt_timeline_view(job.job_id, number, course, failure, rows))

@@ -1,0 +1,160 @@
+"""The roll-up of days as Lambda runs it: killed, short of time, and several recorders at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+from gpu_recovery.event_recorder.roller import CLAIM, DAY_S, EVERY, mark_late, roll_up_days
+
+from infra.functions import FUNCTIONS
+from tests.core.event_history.recorded import OPENED, job_moved, read
+from tests.lambdas.api_gateway import Api
+from tests.lambdas.conftest import Functions
+from tests.lambdas.test_event_recorder import Event, deliver
+
+
+class Killed(BaseException):
+    """The process ends: no handler of an exception runs."""
+
+
+@pytest.fixture
+def api(functions: Functions) -> Api:
+    """The API, and three days that are rolled up: a job runs since the first day, another one for a day."""
+    made = Api(functions)
+    for version, hours, job_id, status in (
+        (1, 1, "sft-1", "RUNNING"),
+        (2, 25, "sft-2", "RUNNING"),
+        (3, 49, "sft-2", "LOST"),
+    ):
+        happen(made, hours, of_job(version, job_id, status, hours * 3_600))
+    return made
+
+
+def of_job(version: int, job_id: str, status: str, seconds: float) -> Event:
+    """A job becomes another status, outside incidents."""
+    kind, detail = job_moved(version, "RUNNING", status, seconds, job_id=job_id, incident_id=None, opened_at=None)
+    detail["metadata"]["causation_id"] = f"{job_id}/{version}"
+    return kind, detail
+
+
+FIRST = of_job(1, "sft-1", "RUNNING", 3_600)
+LATE = of_job(4, "sft-1", "FAILED", 2 * 3_600)
+"""An event of the first day: the first job has failed."""
+TODAY, LAST = (of_job(version, "sft-2", "RUNNING", hours * 3_600) for version, hours in ((5, 52), (6, 53)))
+"""Events of the third day."""
+
+
+def happen(api: Api, hours: float, *events: Event) -> None:
+    """Deliver the events so many hours after the first."""
+    api.functions.now = OPENED + timedelta(hours=hours)
+    deliver(api, *events)
+
+
+def figures(api: Api) -> list[tuple[float, int]]:
+    """GPU-hours that jobs held, and jobs that failed, by day."""
+    rows = api.get("/summary", days="3").body["rows"]
+    return [(row["gpu_h_held"], row["jobs_failed"]) for row in rows]
+
+
+def figures_from_scratch(api: Api) -> list[tuple[float, int]]:
+    """The same if every day is rolled up again."""
+    table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
+    for key in [key for key in table.items if key.startswith(("days\0", "standings\0"))]:
+        table.delete(key)
+    history = import_module("gpu_recovery.aws.wiring").event_history()
+    mark_late(history, read(FIRST), api.functions.now)
+    roll_up_days(history, api.functions.now)
+    return figures(api)
+
+
+def before_write(api: Api, number: int, act: Callable[[], object]) -> None:
+    """Act before the write of the roll-up with this number, from 0."""
+    seen: list[str] = []
+
+    def watch(asked: dict[str, Any]) -> None:
+        if asked["Key"]["stream"]["S"].startswith(("days", "standings")):
+            seen.append("")
+            if len(seen) == number + 1:
+                act()
+
+    api.functions.aws.dynamodb = dict.fromkeys(("UpdateItem", "DeleteItem"), watch)
+
+
+def _kill() -> None:
+    raise Killed
+
+
+WRITES = 12
+"""Writes of a roll-up of three days: the claim, for each day two texts and the removal of its mark, and two marks."""
+
+
+@pytest.mark.parametrize("number", range(WRITES))
+def test_a_late_event_counts_although_the_roll_up_is_killed(api: Api, number: int) -> None:
+    """A timeout or a lack of memory ends the function at any write. The next recorder does the days that are left."""
+    happen(api, 49.1, LATE)
+    before_write(api, number, _kill)
+    with pytest.raises(Killed):
+        happen(api, 52, TODAY)
+    api.functions.aws.dynamodb = {}
+    happen(api, 53, LAST)
+    rolled_up = figures(api)
+    assert [failed for _, failed in rolled_up] == [1, 0, 0]
+    assert rolled_up == figures_from_scratch(api)
+
+
+@pytest.mark.parametrize("number", range(WRITES + 1))
+def test_an_event_that_arrives_during_the_roll_up_counts(api: Api, number: int) -> None:
+    """Its mark is not removed with the mark that was there before."""
+    later = of_job(6, "sft-3", "FAILED", 3 * 3_600)
+    happen(api, 49.1, LATE)
+    before_write(api, number, lambda: deliver(api, later))
+    happen(api, 52, TODAY)
+    api.functions.aws.dynamodb = {}
+    if number == WRITES:  # there is no such write
+        deliver(api, later)
+    happen(api, 53, LAST)
+    assert [failed for _, failed in figures(api)] == [2, 0, 0]
+
+
+def test_an_event_that_arrives_just_after_the_roll_up_counts(api: Api) -> None:
+    """Although no event follows that would roll up again."""
+    happen(api, 52, TODAY)
+    happen(api, 52 + 20 / 3_600, of_job(6, "sft-2", "FAILED", 52 * 3_600 - 5))
+    api.functions.now = OPENED + timedelta(hours=54)
+    assert [failed for _, failed in figures(api)] == [0, 0, 1]
+
+
+def test_without_time_left_the_next_recorder_rolls_up(api: Api) -> None:
+    """The event itself is recorded."""
+    api.functions.left_s = 5
+    happen(api, 52, LATE)
+    assert len(api.functions.logged("days_rolled_up")) == 3
+    assert [failed for _, failed in figures(api)] == [0, 0, 0]
+    api.functions.left_s = 60
+    happen(api, 53, LAST)
+    rolled_up = figures(api)
+    assert [failed for _, failed in rolled_up] == [1, 0, 0]
+    assert rolled_up == figures_from_scratch(api)
+
+
+@pytest.mark.parametrize("number", range(1, WRITES))
+def test_recorders_at_the_same_time_roll_up_once(api: Api, number: int) -> None:
+    """The figures are old for all of them; the claim of the first one keeps the others from writing parts."""
+    other = of_job(7, "sft-3", "RUNNING", 52 * 3_600)
+    happen(api, 49.1, LATE)
+    before = len(api.functions.logged("days_rolled_up"))
+    before_write(api, number, lambda: deliver(api, other))
+    happen(api, 52, TODAY)
+    assert len(api.functions.logged("event_recorded")) == 6
+    assert len(api.functions.logged("days_rolled_up")) == before + 1
+
+
+def test_a_claim_lasts_longer_than_the_function() -> None:
+    """Two roll-ups never run at the same time, and the next one waits for less than the interval of the roll-ups."""
+    (timeout_s,) = (row.timeout_s for row in FUNCTIONS if row.name == "event_recorder")
+    assert timeout_s < CLAIM.total_seconds() < EVERY.total_seconds()
+    assert timeout_s > DAY_S
