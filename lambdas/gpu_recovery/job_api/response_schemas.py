@@ -356,7 +356,6 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
             adopt=one_of(Adoption),
             observe_only=BOOLEAN,
             replace=BOOLEAN,
-            gpu_history=BOOLEAN,
         ),
     ),
     **CONSOLE_SCHEMAS,

@@ -93,15 +93,15 @@ def test_a_silent_agent_has_no_utilisation(agents: dict[str, Agent], api: Api) -
 def test_without_the_history_no_utilisation_is_shown(
     agents: dict[str, Agent], api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer has null, and the page reads why in the properties of the deployment."""
+    """The answer has null, and says why."""
     keeps_objects(api)
     report(agents[A], 1, utilization=[97])
     api.functions.call("reconciler", {})
-    assert api.get("/me").body["deployment"]["gpu_history"] is True
+    assert api.get("/fleet/map").body["gpu_history"] is True
     monkeypatch.setenv("GPU_HISTORY", "off")
     api.functions.chill()
-    assert api.get("/me").body["deployment"]["gpu_history"] is False
-    assert api.get("/fleet/map", gpu="1").body["utilisation"] is None
+    answer = api.get("/fleet/map", gpu="1").body
+    assert (answer["gpu_history"], answer["utilisation"], len(answer["status"]) > 0) == (False, None, True)
 
 
 def test_the_answer_with_the_utilisation_has_a_tag_of_its_own(agents: dict[str, Agent], api: Api) -> None:

@@ -148,4 +148,4 @@ def test_me_names_the_deployment(api: Api) -> None:
     """The page shows which cluster it is about."""
     me = api.get("/me").body
     assert (me["user"], me["role"], me["expires_at"], me["is_session"]) == ("an operator", "operator", None, False)
-    assert me["deployment"].keys() == {"cluster", "region", "preset", "adopt", "observe_only", "replace", "gpu_history"}
+    assert me["deployment"].keys() == {"cluster", "region", "preset", "adopt", "observe_only", "replace"}

@@ -40,12 +40,13 @@ _EMPTY_MEMBERS: dict[str, Any] = {
 def read_map(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return the fleet map.
 
-    Its `utilisation` is null without `gpu=1`, and in a deployment that keeps no GPU history.
+    Its `utilisation` is null without `gpu=1`, and in a deployment that keeps no GPU history. `gpu_history` tells which.
     """
     shown = {**_EMPTY_MAP, **dependencies.snapshots.load(SnapshotName.MAP, dependencies.recovery.clock())}
-    if not (request.flag("gpu") and dependencies.deployment.gpu_history):
+    gpu_history = dependencies.deployment.gpu_history
+    if not (request.flag("gpu") and gpu_history):
         shown["utilisation"] = None
-    return ApiResponse(200, shown)
+    return ApiResponse(200, {**shown, "gpu_history": gpu_history})
 
 
 def read_members(dependencies: Dependencies, request: Request) -> ApiResponse:

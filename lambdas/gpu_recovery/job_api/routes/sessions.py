@@ -68,7 +68,6 @@ def read_caller(dependencies: Dependencies, request: Request) -> ApiResponse:
                 "adopt": dependencies.deployment.adopt,
                 "observe_only": policy.observe_only,
                 "replace": policy.replace,
-                "gpu_history": dependencies.deployment.gpu_history,
             },
         },
     )
