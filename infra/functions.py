@@ -157,6 +157,7 @@ _API_ENVIRONMENT = frozenset(
         "COMMAND_EXECUTOR_FUNCTION",
         "EVENT_HISTORY_TABLE_NAME",
         "EVENT_RECORDER_FUNCTION",
+        "GPU_HISTORY",
     }
 )
 _NODE_ENVIRONMENT = frozenset(

@@ -166,7 +166,12 @@ class Agent:
         facts = self._outbox.next_report(live, self._health(), inventory, _uuids(reading), clock.monotonic_s())
         if facts.health is None:
             return facts  # an exit that is sent alone
-        return replace(facts, diagnosis=self._socket.batch(), diagnosis_lost=self._socket.lost)
+        return replace(
+            facts,
+            diagnosis=self._socket.batch(),
+            diagnosis_lost=self._socket.lost,
+            utilization=gpu_health.utilization(self._nvml.current),
+        )
 
     def _fitting(self, live: list[LiveRank]) -> list[LiveRank]:
         """Return as many ranks as a report may have, and other ranks each time, so that each rank is reported soon."""

@@ -30,7 +30,7 @@ class ReportContent:
 
     `inventory` is None where it is not wanted; `uuids` are the UUIDs of the GPUs by address. `diagnosis` holds
     observations of training processes; `diagnosis_lost` is the number of observations that were lost before they
-    reached the agent's report.
+    reached the agent's report. `utilization` is that of each GPU in percent, empty where NVML is not read.
     """
 
     boot_id: str
@@ -43,6 +43,7 @@ class ReportContent:
     uuids: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Sequence[QueuedObservation] = ()
     diagnosis_lost: int = 0
+    utilization: Sequence[int | None] = ()
 
     @property
     def mark(self) -> str:
@@ -87,7 +88,8 @@ def body(
     if facts.health is not None:
         sentence = {"sentence": facts.health.sentence} if facts.health.sentence else {}
         digest = {"digest": facts.digest} if facts.digest else {}
-        report["health"] = {"status": facts.health.status, **sentence, **digest}
+        utilization = {"utilization": list(facts.utilization)} if facts.utilization else {}
+        report["health"] = {"status": facts.health.status, **sentence, **digest, **utilization}
     logged = [(error, _age_s(error, uptime_s, kernel_log_s)) for error in facts.xids[:XIDS_MAX]]
     if xids := [_xid(error, facts.uuids, age_s) for error, age_s in logged if error.fatal is None]:
         report["xids"] = xids

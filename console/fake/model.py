@@ -7,7 +7,6 @@ the same fleet each time.
 from __future__ import annotations
 
 import random
-from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 from gpu_recovery.core.console_snapshots import map_document, members_document, totals
 from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, RepairHold, RepairLevel, RepairNeed
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.priority import Priority
@@ -55,6 +55,7 @@ class Deployment:
         self.size, self.began, self.now = size, now, now
         self._random = random.Random(seed)
         self._told = 0
+        self.gpu_history = True
         self.events: deque[dict[str, Any]] = deque(maxlen=FEED)
         self.fleet = Fleet(gpu_instances=size.instances, counted=True)
         self.jobs = [self._job(number) for number in range(size.jobs)]
@@ -177,18 +178,20 @@ class Deployment:
 
     def map(self, gpu: bool) -> dict[str, Any]:
         """Return the fleet map."""
-        shown = self._kept("map", lambda: map_document(self.instances.values(), self.members()["members"]))
-        return {**shown, "utilisation": self.utilisation() if gpu else None}
+        instances = self.instances.values()
+        shown = self._kept("map", lambda: map_document(instances, self.members()["members"], self._utilisation()))
+        utilisation = shown["utilisation"] if gpu and self.gpu_history else None
+        return {**shown, "utilisation": utilisation, "gpu_history": self.gpu_history}
 
-    def utilisation(self) -> str:
-        """Return the utilisation of all GPUs as a column."""
-        return self._kept("utilisation", self._utilisation)["column"]  # type: ignore[no-any-return]
-
-    def _utilisation(self) -> dict[str, Any]:
-        order = self.members()["ids"]
-        works = bytes(self._random.randrange(90, 101) for _ in range(GPUS))
-        column = b"".join(works if self.instances[name].claims else bytes(GPUS) for name in order)
-        return {"column": b64encode(column).decode()}
+    def _utilisation(self) -> dict[str, str]:
+        """Return texts of heartbeats: busy where a job runs, idle elsewhere, unknown where nothing reports."""
+        works = utilisation_text([*(20 * gpu for gpu in range(GPUS - 2)), None, 97])
+        idle = utilisation_text([0] * GPUS)
+        return {
+            name: works if record.claims else idle
+            for name, record in self.instances.items()
+            if record.status is InstanceStatus.AVAILABLE
+        }
 
     def limits(self) -> dict[str, Any]:
         """Return the totals and the fleet limits."""

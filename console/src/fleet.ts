@@ -34,8 +34,10 @@ export interface Fleet {
   flags: Uint8Array;
   job: Uint16Array;
   since: Uint32Array;
-  /** Percent for 8 GPUs of each instance; null where nothing records it. */
+  /** Percent for 8 GPUs of each instance in steps of 10, 255 for unknown; null if it was not asked for. */
   utilisation: Uint8Array | null;
+  /** Whether the deployment keeps the utilisation, so that it can be asked for. */
+  gpuHistory: boolean;
 }
 
 function bytes(text: string): Uint8Array<ArrayBuffer> {
@@ -78,6 +80,7 @@ export async function loadFleet(signal: AbortSignal, gpu: boolean): Promise<Flee
     flags: bytes(map.flags),
     job: new Uint16Array(bytes(map.job).buffer),
     since: new Uint32Array(bytes(map.status_at).buffer),
+    gpuHistory: map.gpu_history,
     utilisation: map.utilisation === null ? null : bytes(map.utilisation),
   };
   return newest;

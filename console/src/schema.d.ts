@@ -1035,6 +1035,7 @@ export interface components {
             as_of: string | null;
             /** Format: byte */
             flags: string;
+            gpu_history: boolean;
             /** Format: byte */
             job: string;
             jobs: string[];

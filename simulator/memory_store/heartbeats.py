@@ -132,4 +132,5 @@ def _presence_fields(beat: Heartbeat, known: Heartbeat) -> dict[str, Any]:
         fields["interval_s"] = beat.interval_s
     if beat.health is not None:
         fields |= {"health": beat.health, "digest": beat.digest, "sentence": beat.sentence}
+        fields["utilisation"] = beat.utilisation
     return fields

@@ -137,6 +137,24 @@ def test_200_an_inventory_that_is_asked_for_is_sent_with_the_next_report(api: Ap
     assert api.next(lambda report: "inventory" in report)["inventory"]["gpus"]
 
 
+def test_a_report_has_the_utilization_of_each_gpu_and_none_for_what_is_not_known(api: Api, node: Node) -> None:
+    """A GPU that MIG divides, or that is lost, has none. An NVML that hangs leaves the field out: 0 would be idle."""
+    lost = {"raises": {"*": 15}}
+    node.set_nvml(gpus=[{"utilization": 97}, {"utilization": 0}, {"mig": True}, lost])
+    node.agent(GPU_RECOVERY_NVML_DEADLINE_MS="300")
+    found = api.next(lambda report: "utilization" in report["health"], 0)
+    assert found["health"]["utilization"] == [97, 0, None, None]
+    node.set_nvml(hang="nvmlDeviceGetCount")
+    hung = api.next(lambda report: "has not answered" in report["health"].get("sentence", ""))
+    assert "utilization" not in hung["health"]
+
+
+def test_an_agent_without_nvml_says_nothing_of_utilization(api: Api, node: Node) -> None:
+    """The page then shows it as unknown."""
+    node.agent(GPU_RECOVERY_NVML="off")
+    assert all("utilization" not in report["health"] for report in api.count(3))
+
+
 def test_200_a_rank_that_is_refused_is_said_once_and_reported_on(api: Api, node: Node) -> None:
     """Whose it is, is the server's to say."""
     node.rank("sleep", "600")

@@ -38,9 +38,13 @@ def live(rank: int, job: str = "run-17", epoch: int | None = None) -> LiveRank:
 
 
 def test_a_report_of_a_full_node_where_nothing_changes_is_below_a_kibibyte() -> None:
-    """Eight ranks with the largest numbers and an epoch; names of 31 characters leave room for the rest."""
+    """Eight busy GPUs, and ranks with the largest numbers and an epoch; names of 25 characters leave room for them."""
     facts = ReportContent(
-        BOOT, [live(rank, "j" * 31, 99) for rank in range(8)], health=GpuHealthStatus("ok"), digest="0" * 16
+        BOOT,
+        [live(rank, "j" * 25, 99) for rank in range(8)],
+        health=GpuHealthStatus("ok"),
+        digest="0" * 16,
+        utilization=[100] * 8,
     )
     assert len(encoded(body(facts, sequence=10**7, uptime_s=10**8, kernel_log_s=0, interval_s=15.0))) <= KIB
     one = ReportContent(BOOT, [live(0, "j" * 63, 99)], health=GpuHealthStatus("impaired", "x" * 500), digest="0" * 16)
@@ -56,6 +60,8 @@ def test_what_has_nothing_to_say_is_left_out() -> None:
         "running": [],
         "health": {"status": "ok"},
     }
+    health = made(ReportContent(BOOT, health=GpuHealthStatus("ok"), utilization=[0, None]))["health"]
+    assert health == {"status": "ok", "utilization": [0, None]}
     assert made(ReportContent(BOOT), interval_s=5.0)["interval_s"] == 5.0
     assert made(ReportContent(BOOT), interval_s=0.2)["interval_s"] == 1.0
 
@@ -116,6 +122,7 @@ def test_two_reports_that_tell_the_same_have_the_same_mark() -> None:
     rank, health = live(0), GpuHealthStatus("ok")
     same = ReportContent(BOOT, [rank], health=health, digest="d")
     assert same.mark == ReportContent(BOOT, [rank], health=GpuHealthStatus("ok", "in other words"), digest="d").mark
+    assert same.mark == ReportContent(BOOT, [rank], health=health, digest="d", utilization=[97]).mark
     others = [
         ReportContent(BOOT, [], health=health, digest="d"),
         ReportContent(BOOT, [rank], health=GpuHealthStatus("impaired"), digest="d"),

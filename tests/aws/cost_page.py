@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,14 @@ from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
 from gpu_recovery.core.console_snapshots import SnapshotName
+from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.metrics import METRICS, TOTALS
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
+from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
 
@@ -81,6 +83,10 @@ class Counting:
             self.counted["writes"] += 1
             self.counted["write units"] += sum(self._write_units(request))
         return answer
+
+    def write(self, instance_id: str, at: datetime, text: str) -> None:
+        """A sample of the GPU history, whose table this world lacks: its text, and 100 bytes of keys and names."""
+        self.counted.update({"writes": 1, "write units": ceil((len(text) + 100) / WRITE_BYTES)})
 
     def _write_units(self, request: Request) -> Iterator[int]:
         if request.operation == "TransactWriteItems":
@@ -254,6 +260,8 @@ def _without_rounds(world: CountingWorld, work: Callable[[], object], idle: Coun
 def heartbeats() -> Counter[str]:
     """Five minutes of one instance whose agent reports: twenty heartbeats of a rank, one of them with the inventory.
 
+    The deployment keeps a GPU history.
+
     The token is read once a minute, and the record of the instance with it, as by a function that serves many.
     """
     with counting_world(instances=1) as world:
@@ -262,13 +270,14 @@ def heartbeats() -> Counter[str]:
         instance = world.model_instance(0).instance_id
         store, ears = (
             DynamoTokenStore(client("dynamodb"), world._instance_table),
-            HeartbeatReceiver(world.node_recovery),
+            HeartbeatReceiver(world.node_recovery, gauges=GaugeRecorder(world.counting, print)),
         )
         tokens = NodeTokensWithInstance(store, ears.lookup.needs_claims_of, ears.lookup.use_record)
         token_id = issue(store, b"a key", instance, world.timeline.now, "a test", {}).record.token_id
         rank = RunningRank(job_id, 1, 0, 0, pid=4_000, start_ticks=123_456)
-        fields = {f"field_of_nvml_{n}": 123_456 for n in range(27)}  # an agent's inventory of 8 GPUs has 6.4 kB
-        gpus = [{"uuid": f"GPU-{n:032x}", "index": n, **fields} for n in range(8)]
+        fields = {f"field_of_nvml_{n}": 123_456 for n in range(24)}  # an agent's inventory of 8 GPUs has 6.4 kB
+        gauges = {"utilization": 100, "temperature": 62, "power_mw": 690_000, "memory": {"used": 80 * 2**30}}
+        gpus = [{"uuid": f"GPU-{n:032x}", "index": n, **fields, **gauges} for n in range(8)]
         sequence = iter(range(1, 1_000))
 
         def work(number: int) -> None:
@@ -286,6 +295,7 @@ def heartbeats() -> Counter[str]:
                     health=GpuHealth.OK,
                     digest="0123456789abcdef",
                     inventory=inventory,
+                    utilisation=utilisation_text([100] * 8),
                 )
             )
 

@@ -105,6 +105,7 @@ class BothStores(RuleBasedStateMachine):
             seen,
             health=health,
             digest=f"d{sequence}" if health else "",
+            utilisation=f"{sequence:02x}" if health is GpuHealth.OK else "",
             run=run if boot else "",
         )
         self.both("save_heartbeat", beat, present, by)

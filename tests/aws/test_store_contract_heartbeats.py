@@ -26,11 +26,12 @@ from tests.aws.records import NOW, A, B, later
 
 def test_the_first_report_has_none_before_it_and_is_read_back_whole(store: Store) -> None:
     """Every field survives."""
-    first = beat(7, 0, 0, 1, health=GpuHealth.OK, digest="d1")
+    first = beat(7, 0, 0, 1, health=GpuHealth.OK, digest="d1", utilisation="61ff")
     assert store.save_heartbeat(first, True) is None
     found = kept(store)
     assert (found.instance_id, found.seen_at, found.boot_id, found.booted_at) == (A, NOW, BOOT, NOW - UP)
     assert (found.sequence, found.interval_s, found.health, found.digest) == (7, 15, GpuHealth.OK, "d1")
+    assert found.utilisation == "61ff"
     assert (found.ranks, found.orders, found.silent_since, found.heard) == (
         first.ranks,
         {},
@@ -105,13 +106,14 @@ def test_boots_are_told_apart_by_their_time_but_for_some_skew(store: Store, soon
 
 def test_a_late_report_moves_the_number_and_nothing_else(store: Store) -> None:
     """It is no sign of life: neither the instance nor a rank is seen by it, and silence goes on."""
-    store.save_heartbeat(beat(1, 0, 0, health=GpuHealth.OK, digest="d1"), True)
+    store.save_heartbeat(beat(1, 0, 0, health=GpuHealth.OK, digest="d1", utilisation="61"), True)
     assert store.mark_heartbeat_missing(A, NOW)
     before = kept(store)
-    assert store.save_heartbeat(beat(2, 300, 0, 1, health=GpuHealth.IMPAIRED, digest="d2"), False) == before
+    late = beat(2, 300, 0, 1, health=GpuHealth.IMPAIRED, digest="d2", utilisation="00")
+    assert store.save_heartbeat(late, False) == before
     found = kept(store)
     assert found.sequence == 2
-    for field in ("seen_at", "silent_since", "ranks", "health", "digest", "boot_id", "booted_at"):
+    for field in ("seen_at", "silent_since", "ranks", "health", "digest", "utilisation", "boot_id", "booted_at"):
         assert getattr(found, field) == getattr(before, field), field
 
 
@@ -162,6 +164,17 @@ def test_a_report_that_says_nothing_of_gpus_keeps_what_was_said(store: Store) ->
     assert (kept(store).health, kept(store).digest) == (GpuHealth.IMPAIRED, "d1")
     store.save_heartbeat(beat(2, 10, health=GpuHealth.OK, digest="d2"), True)
     assert (kept(store).health, kept(store).digest) == (GpuHealth.OK, "d2")
+
+
+def test_the_utilisation_is_that_of_the_last_report_of_the_gpus(store: Store) -> None:
+    """An exit that is sent alone keeps it. A report of the GPUs without it, as of an older agent, ends it."""
+    store.save_heartbeat(beat(1, 0, health=GpuHealth.OK, utilisation="61"), True)
+    store.save_heartbeat(beat(2, 15), True)
+    assert kept(store).utilisation == "61"
+    store.save_heartbeat(beat(3, 30, health=GpuHealth.OK, utilisation="00"), True)
+    assert kept(store).utilisation == "00"
+    store.save_heartbeat(beat(4, 45, health=GpuHealth.OK), True)
+    assert kept(store).utilisation == ""
 
 
 # -- floods ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core.console_snapshots import STATUSES, MapFlag, map_document, members_document, totals
+from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import (
     Claim,
@@ -58,6 +59,32 @@ def fleets(draw: st.DrawFn) -> list[ListedInstance]:
         )
 
     return [one(number) for number in draw(st.permutations(range(draw(st.integers(0, 30)))))]
+
+
+PERCENTAGES = st.lists(st.none() | st.integers(0, 100), max_size=10)
+
+
+@given(fleets(), st.lists(PERCENTAGES, min_size=30, max_size=30))
+def test_the_map_has_the_utilisation_of_each_gpu(fleet: list[ListedInstance], drawn: list[list[int | None]]) -> None:
+    """In steps of ten percent, rounded up, so that only an idle GPU is 0. 255 is unknown."""
+    reported = {one.instance_id: values for one, values in zip(fleet, drawn, strict=False)}
+    texts = {name: utilisation_text(values) for name, values in reported.items()}
+    members = members_document(fleet)
+    shown = column(map_document(fleet, members["members"], texts)["utilisation"], "B")
+    assert len(shown) == 8 * len(fleet)
+    for at, name in enumerate(members["ids"]):
+        for gpu, value in enumerate(shown[8 * at : 8 * at + 8]):
+            percent = reported[name][gpu] if gpu < len(reported[name]) else None
+            if percent is None:
+                assert value == 255
+            else:
+                assert value % 10 == 0 and percent <= value < percent + 10
+
+
+def test_a_utilisation_in_another_form_is_unknown() -> None:
+    """A newer release may write it so; the rest of the map is shown."""
+    shown = map_document([ListedInstance("i-1", AT)], "", {"i-1": "97 %"})
+    assert column(shown["utilisation"], "B") == [255] * 8
 
 
 @given(fleets())

@@ -127,7 +127,7 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     of_jobs = {"API_AUTH", "API_ROLES", *rules, executor, *queues, *secrets}
     of_tasks, of_history = {"NODE_AGENT_FAMILY"}, {"EVENT_HISTORY_TABLE_NAME"}
     of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor, "GPU_HISTORY", *of_history}
-    of_jobs |= {"EVENT_RECORDER_FUNCTION", *of_history}
+    of_jobs |= {"EVENT_RECORDER_FUNCTION", "GPU_HISTORY", *of_history}
     by_name = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks, "event_recorder": of_history}
     extra = by_name.get(row.name, set()) | ({"CONSOLE_URL"} if row.name != "event_recorder" else set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra

@@ -14,13 +14,14 @@ from tests.lambdas.api_gateway import TOKEN, Api
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 
 
-def raw(api: Api, path: str, **headers: str) -> dict[str, object]:
+def raw(api: Api, path: str, query: dict[str, str] | None = None, **headers: str) -> dict[str, object]:
     """The answer as API Gateway receives it."""
     event = {
         "version": "2.0",
         "routeKey": "ANY /{proxy+}",
         "rawPath": path,
         "rawQueryString": "",
+        "queryStringParameters": query or None,
         "headers": {"authorization": f"Bearer {TOKEN}"}
         | {name.replace("_", "-"): value for name, value in headers.items()},
         "isBase64Encoded": False,

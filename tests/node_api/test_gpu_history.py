@@ -72,6 +72,15 @@ def test_a_heartbeat_without_an_inventory_writes_no_sample(agent: Agent) -> None
     assert samples(agent) == []
 
 
+def test_a_heartbeat_has_the_utilisation_in_its_one_write(agent: Agent) -> None:
+    """The map shows it. It costs no call, and without the setting it is not kept."""
+    agent.functions.now = NOW
+    for number, health in enumerate(({"status": "ok"}, {"status": "ok", "utilization": [97, None]}), start=1):
+        assert agent.call(REPORTS, BEAT | {"sequence": number, "health": health}).status == 200
+    assert agent.functions.aws.operations("dynamodb") == {"UpdateItem": 1}
+    assert agent.functions.store.load_heartbeats([A])[A].utilisation == "61ff"
+
+
 @pytest.mark.parametrize(
     "code", ["ProvisionedThroughputExceededException", "AccessDeniedException", "InternalServerError"]
 )
@@ -94,7 +103,9 @@ def test_without_the_setting_nothing_is_kept(agent: Agent, monkeypatch: pytest.M
     monkeypatch.setenv("GPU_HISTORY", "off")
     agent.functions.chill()
     assert reports(agent, 1, GPU).status == 200
-    assert samples(agent) == []
+    health = {"status": "ok", "utilization": [97]}
+    assert agent.call(REPORTS, BEAT | {"sequence": 3, "health": health}).status == 200
+    assert samples(agent) == [] and agent.functions.store.load_heartbeats([A])[A].utilisation == ""
 
 
 def test_the_charts_have_what_the_agent_reported(agent: Agent) -> None:

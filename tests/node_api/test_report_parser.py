@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -216,6 +217,25 @@ def test_a_text_is_accepted_up_to_its_length(field: str, most: int) -> None:
 def test_what_is_no_object_is_no_report(body: Any) -> None:
     """The whole of it is wrong."""
     assert invalid(body) == ("invalid_report", "")
+
+
+@pytest.mark.parametrize(
+    ("reported", "text"),
+    [
+        ([97, 0, None, 100], "6100ff64"),
+        ([97.4, "97", -1, 101, True, math.nan], "61ffffffffff"),
+        ([0] * 33, "00" * 32),
+        ([None, None], ""),
+        ([], ""),
+        ("97", ""),
+        ({"0": 97}, ""),
+        (97, ""),
+    ],
+)
+def test_a_utilisation_that_is_not_known_is_not_zero(reported: Any, text: str) -> None:
+    """It is only shown, so a malformed value costs no heartbeat."""
+    assert parse_report(A, BEAT | {"health": {"status": "ok", "utilization": reported}}).utilisation == text
+    assert parse_report(A, BEAT | {"health": {"status": "ok"}}).utilisation == parse_report(A, BEAT).utilisation == ""
 
 
 def test_a_sentence_is_one_line() -> None:

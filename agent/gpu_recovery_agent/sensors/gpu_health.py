@@ -19,6 +19,7 @@ from gpu_recovery_agent.sensors.nvml_reading import CORRUPTED_INFOROM, GPU_LOST,
 
 OK, IMPAIRED, UNKNOWN = "ok", "impaired", "unknown"
 SENTENCE_MAX = 500
+PERCENT_MAX = 100
 DIGEST_DIGITS = 16
 ERRORS = {
     CORRUPTED_INFOROM: "its InfoROM is corrupted",
@@ -130,6 +131,18 @@ def digest(inventory: dict[str, Any]) -> str:
             gpu["ecc"] = {name: count for name, count in (gpu["ecc"] or {}).items() if name.startswith("un")}
     text = json.dumps({**inventory, "gpus": lasting}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+
+
+def utilization(reading: dict[str, Any] | None) -> list[int | None]:
+    """Return the utilization of each GPU in percent.
+
+    It is None where NVML does not know it, as of a lost GPU or of a GPU that MIG divides: 0 would mean an idle GPU.
+    """
+    return [_percent(gpu.get("utilization")) for gpu in gpus_in(reading)]
+
+
+def _percent(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value <= PERCENT_MAX else None
 
 
 def gpus_in(reading: dict[str, Any] | None) -> list[dict[str, Any]]:

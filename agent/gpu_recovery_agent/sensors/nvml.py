@@ -50,6 +50,11 @@ class NvmlSensor:
         self.hung = False
 
     @property
+    def current(self) -> dict[str, Any] | None:
+        """Return the last answer; None if a later question has got none."""
+        return None if self.hung or self.trouble else self.reading
+
+    @property
     def unanswered_s(self) -> float:
         """Return seconds since the last answer."""
         return self._now() - self._answered_at

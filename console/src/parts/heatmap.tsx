@@ -10,6 +10,7 @@ import { cellAt, type Layout, layoutOf, moved } from "./layout";
 import { hue, type Pattern, pixel, type Stamp, stamp } from "./stamps";
 import { lookOf, Status, wordsOf } from "./status";
 import { Ago, span } from "./time";
+import { levelsOf, levelStamp, levelTexts, utilisationOf } from "./utilisation";
 
 const t = texts({
   en: {
@@ -37,7 +38,8 @@ const t = texts({
     jobColumn: "Job",
     more: "Next 100",
     first: "First 100",
-    noUtilisation: "The utilisation of GPUs is not recorded. The map shows the status.",
+    gpuOff: "not kept: gpu-recovery:gpu_history is off",
+    noUtilisation: "The utilisation of the GPUs is not there yet. Until then the map shows the status.",
     each: "each job has its own colour and pattern",
     under: "less than {span}",
     over: "longer",
@@ -67,7 +69,8 @@ const t = texts({
     jobColumn: "任务",
     more: "后 100 个",
     first: "前 100 个",
-    noUtilisation: "未记录 GPU 利用率。地图显示状态。",
+    gpuOff: "未保存：gpu-recovery:gpu_history 为 off",
+    noUtilisation: "尚无 GPU 利用率数据。在此之前地图显示状态。",
     each: "每个任务有各自的颜色和图案",
     under: "短于 {span}",
     over: "更长",
@@ -125,8 +128,7 @@ class Palette {
     if (this.mode === "job" && fleet.job[position] !== 0) return `job ${jobOf(fleet, position)}`;
     if (this.mode === "age") return `age ${ageStep(now / 1_000 - (fleet.since[position] ?? 0))}`;
     if (this.mode === "gpu" && fleet.utilisation !== null) {
-      const gpus = Math.min(8, fleet.members.gpus[position] ?? 0);
-      return `gpu ${Array.from(fleet.utilisation.subarray(position * 8, position * 8 + gpus), (percent) => Math.ceil(percent / 20)).join("")}`;
+      return `gpu ${levelsOf(fleet, position)}`;
     }
     return `${state}${mark}`;
   }
@@ -145,26 +147,9 @@ class Palette {
       return stamp(pixels, gap, JOB_PATTERNS[(hash >> 9) % 4] ?? "full", hue(hash % 360, 0.65, dark ? 0.62 : 0.4));
     }
     if (look.startsWith("age ")) return stamp(pixels, gap, { level: 1 - Number(look.slice(4)) / AGES.length }, this.ink("used"));
-    if (look.startsWith("gpu ")) return this.gpus(look.slice(4));
+    if (look.startsWith("gpu ")) return levelStamp(look.slice(4), pixels, gap, this.ink("used"), this.ink("silent"));
     const state = look.replace("!", "");
     return stamp(pixels, gap, PATTERNS[state] ?? "lines", this.ink(lookOf(state).tone), look.endsWith("!"));
-  }
-
-  /** Levels of 0 to 5 for each GPU: as 2 x 4 small cells if there is room, else as one level. */
-  private gpus(levels: string): Stamp {
-    const { pixels, gap } = this;
-    const ink = this.ink("used");
-    const mean = [...levels].reduce((sum, digit) => sum + Number(digit), 0) / Math.max(1, levels.length) / 5;
-    if (pixels < 12 || levels.length === 0) return stamp(pixels, gap, { level: mean }, ink);
-    const cell = stamp(pixels, gap, "ring", ink);
-    const [across, down] = [Math.floor((pixels - gap) / 2), Math.floor((pixels - gap) / 4)];
-    [...levels].forEach((digit, gpu) => {
-      const filled = Math.round((across * Number(digit)) / 5);
-      for (let y = 0; y < down - 1; y += 1) {
-        for (let x = 0; x < filled; x += 1) cell[(Math.floor(gpu / 2) * down + y) * pixels + (gpu % 2) * across + x] = ink;
-      }
-    });
-    return cell;
   }
 }
 
@@ -247,7 +232,7 @@ export function HeatMap({ fleet, version, onMode }: { fleet: Fleet; version: num
     setMissing(wanted !== "" && position < 0);
   };
   const unrecorded = mode === "gpu" && fleet.utilisation === null;
-  const note = missing ? t("none") : unrecorded ? t("noUtilisation") : "";
+  const note = missing ? t("none") : unrecorded ? t(fleet.gpuHistory ? "noUtilisation" : "gpuOff") : "";
   const seen = unrecorded ? "status" : mode;
   return (
     <div class="heatmap">
@@ -256,8 +241,9 @@ export function HeatMap({ fleet, version, onMode }: { fleet: Fleet; version: num
           <legend class="unseen">{t("mode")}</legend>
           {MODES.map((name) => (
             <label key={name}>
-              <input type="radio" name="mode" value={name} checked={mode === name} onChange={() => (setMode(name), onMode?.(name))} />
+              <input type="radio" name="mode" value={name} checked={mode === name} disabled={name === "gpu" && !fleet.gpuHistory} onChange={() => (setMode(name), onMode?.(name))} />
               {t(name)}
+              {name === "gpu" && !fleet.gpuHistory && ` (${t("gpuOff")})`}
             </label>
           ))}
         </fieldset>
@@ -383,6 +369,7 @@ function sentenceOf(fleet: Fleet, position: number): string {
     t("since", { span: span(serverNow() / 1_000 - (fleet.since[position] ?? 0)) }),
     ...flagsOf(fleet, position),
     ...(job === "" ? [] : [t("of", { job })]),
+    utilisationOf(fleet, position),
     placeOf(fleet.members, position),
   ];
   return parts.filter((part) => part !== "").join(language.value === "zh" ? "，" : ", ");
@@ -439,6 +426,7 @@ function Card({ fleet, position, layout, pinned }: { fleet: Fleet; position: num
       {flagsOf(fleet, position).map((flag) => (
         <p key={flag}>{flag}</p>
       ))}
+      {fleet.utilisation !== null && <p>{utilisationOf(fleet, position)}</p>}
       {job !== "" && <p>{pinned ? <a href={to(["jobs", job])}>{job}</a> : job}</p>}
       {reason !== "" && <p lang="en">{reason}</p>}
     </div>
@@ -456,7 +444,7 @@ function Legend({ fleet, version, mode }: { fleet: Fleet; version: number; mode:
       const bounds = AGES.map((bound, step) => ({ look: `age ${step}`, text: t("under", { span: span(bound) }), count: null as number | null }));
       return [...bounds, { look: `age ${AGES.length}`, text: t("over"), count: null }];
     }
-    if (mode === "gpu") return [0, 1, 2, 3, 4, 5].map((level) => ({ look: `gpu ${level}`, text: level === 0 ? "0 %" : `≤ ${level * 20} %`, count: null as number | null }));
+    if (mode === "gpu") return levelTexts().map(({ levels, text }) => ({ look: `gpu ${levels}`, text, count: null as number | null }));
     const counts = new Map<string, number>();
     let marked = 0;
     for (let position = 0; position < fleet.status.length; position += 1) {
@@ -511,6 +499,7 @@ function Table({ fleet, found }: { fleet: Fleet; found: number | null }) {
             <th scope="col">{t("place")}</th>
             <th scope="col">{t("sinceWhen")}</th>
             <th scope="col">{t("jobColumn")}</th>
+            {fleet.utilisation !== null && <th scope="col">{t("gpu")}</th>}
           </tr>
         </thead>
         <tbody>
@@ -528,6 +517,7 @@ function Table({ fleet, found }: { fleet: Fleet; found: number | null }) {
                 <td data-label={t("place")}>{placeOf(fleet.members, position)}</td>
                 <td data-label={t("sinceWhen")}>{span(serverNow() / 1_000 - (fleet.since[position] ?? 0))}</td>
                 <td data-label={t("jobColumn")}>{job !== "" && <a href={to(["jobs", job])}>{job}</a>}</td>
+                {fleet.utilisation !== null && <td data-label={t("gpu")}>{utilisationOf(fleet, position)}</td>}
               </tr>
             );
           })}

@@ -127,6 +127,10 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
         update.set("health", beat.health)
         update.set("digest", beat.digest)
         update.set("sentence", beat.sentence)
+        if beat.utilisation:
+            update.set("utilisation", beat.utilisation)
+        else:  # the utilisation of an earlier report would be shown as the present utilisation
+            update.removed.append(update.name("utilisation"))
     for log, rank in beat.ranks.items():
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:

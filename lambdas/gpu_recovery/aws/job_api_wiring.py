@@ -57,7 +57,9 @@ def dependencies() -> Dependencies:
         describe=task_definition,
         random=lambda: secrets.token_hex(2),
         job_id_prefix=environment.job_id_prefix,
-        deployment=Deployment(environment.cluster, environment.event_origin.region, environment.adoption.value),
+        deployment=Deployment(
+            environment.cluster, environment.event_origin.region, environment.adoption.value, environment.gpu_history
+        ),
         log=logger,
         history=event_history(),
         rules=TaskDefinitionRules(

@@ -13,8 +13,10 @@ import struct
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntFlag, StrEnum
+from types import MappingProxyType
 from typing import Any
 
+from gpu_recovery.core.gpu_utilisation import map_part
 from gpu_recovery.core.instance.out_of_use import out_of_use
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 
@@ -71,17 +73,20 @@ def members_document(instances: Iterable[ListedInstance]) -> dict[str, Any]:
     return {"members": _digest(document), **document}
 
 
-def map_document(instances: Iterable[ListedInstance], members: str) -> dict[str, Any]:
+def map_document(
+    instances: Iterable[ListedInstance], members: str, utilisation: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return the document `map`.
 
     Args:
         instances: the instances of the cluster.
         members: the digest of the document `members` of the same instances.
+        utilisation: the utilisation of the GPUs by instance, as heartbeats have it; an instance without it is unknown.
 
     Returns:
         `members`; `statuses` and `jobs`, the names that columns refer to; columns `status` (u8), `flags` (u8, bits of
-        `MapFlag`), `job` (u16: 0 for none, else the number of the name in `jobs`, counted from 1) and `status_at` (u32,
-        seconds since 1970).
+        `MapFlag`), `job` (u16: 0 for none, else the number of the name in `jobs`, counted from 1), `status_at` (u32,
+        seconds since 1970) and `utilisation` (8 u8 for each instance, see `core/gpu_utilisation.py`).
     """
     listed = ordered(instances)
     working = [min(one.claims, default="") for one in listed]
@@ -95,6 +100,7 @@ def map_document(instances: Iterable[ListedInstance], members: str) -> dict[str,
         "flags": _column("B", (flags_of(one) for one in listed)),
         "job": _column("H", (numbers.get(job, 0) for job in working)),
         "status_at": _column("I", (int(one.status_at.timestamp()) for one in listed)),
+        "utilisation": b64encode(b"".join(map_part(utilisation.get(one.instance_id, "")) for one in listed)).decode(),
     }
 
 

@@ -171,6 +171,7 @@ class AgentReport:
     exits:        ranks that ended, each with its exit code or signal.
     health:       GPU health, None if the report says nothing about it; `sentence` is its reason.
     digest:       digest of the GPU inventory, "" if the agent gives none.
+    utilisation:  utilisation of the GPUs (`core/gpu_utilisation.py`), "" if it is unknown.
     xids, sxids:  errors in the kernel log since the last answered report.
     inventory:    GPU inventory, None if the report has none: it is sent on a change and at intervals.
     observations: observations of training processes, for a diagnosis.
@@ -197,6 +198,7 @@ class AgentReport:
     observations: tuple[ReceivedObservation, ...] = ()
     unread: int = 0
     lost: int = 0
+    utilisation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ class Heartbeat:
     silent_since: last report before the heartbeat timed out. None while reports arrive.
     health:       GPU health that the agent last reported, None if it reported none; `sentence` is its reason.
     digest:       digest of the GPU inventory that the agent last reported.
+    utilisation:  utilisation of the GPUs in the report with that health, for the console; "" if it is unknown.
     window:       number of the window of the report limit (`window_of`).
     run:          id of the start of the present agent.
     past_runs:    runs of the agents that were replaced, the latest last.
@@ -248,6 +251,7 @@ class Heartbeat:
     run: str = ""
     past_runs: tuple[str, ...] = ()
     doubled_at: datetime | None = None
+    utilisation: str = ""
 
 
 class ReportFreshness(StrEnum):

@@ -86,6 +86,7 @@ CONSOLE_SCHEMAS: dict[str, Schema] = {
         job=COLUMN,
         status_at=COLUMN,
         utilisation=none_or(COLUMN),
+        gpu_history=BOOLEAN,
     ),
     "FleetMembers": response_object(
         as_of=none_or(TIME),

@@ -85,11 +85,13 @@ class Deployment:
     cluster: name of the ECS cluster.
     region:  AWS region.
     adopt:   whether tasks that users start themselves are adopted: off, observe or recover.
+    gpu_history: whether the gauges of GPUs are kept, and their utilisation is shown in the fleet map.
     """
 
     cluster: str
     region: str
     adopt: str
+    gpu_history: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ class HeartbeatReceiver:
     """Receives agent reports. `lookup` remembers ranks for as long as this object lives, `health_warnings` conditions.
 
     warn:   logs a warning about the health of a worker.
-    gauges: records the gauges of each saved inventory, last of all; None if the deployment keeps no GPU history.
+    gauges: records the gauges of each saved inventory, last of all; None if the deployment keeps no GPU history. Then
+        the heartbeat has no utilisation of the GPUs either.
     """
 
     recovery: Recovery
@@ -110,6 +111,7 @@ class HeartbeatReceiver:
             digest=report.digest,
             sentence=report.sentence[:SENTENCE_MAX],
             run=report.run,
+            utilisation=report.utilisation if self.gauges is not None else "",
         )
         before = self._save_heartbeat(beat, present, by)
         known_digest = before.digest if before is not None else ""

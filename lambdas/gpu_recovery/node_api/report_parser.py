@@ -14,6 +14,7 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis import observation_codec
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RankExit, ReportedSxid, ReportedXid, RunningRank
 from gpu_recovery.core.job.adoption import JOB_ID
 
@@ -66,7 +67,7 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
     running = [_running(entry) for entry in read.objects("running", RUNNING_MAX)]
     known = tuple(rank for rank in running if isinstance(rank, RunningRank))
     by_log = tuple(log for log in running if isinstance(log, int))
-    health, sentence, digest = _health(read)
+    health, sentence, digest, utilisation = _health(read)
     observed, unread = observation_codec.observed(instance_id, read.values.get("diagnosis"))
     return AgentReport(
         instance_id=instance_id,
@@ -88,6 +89,7 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
         observations=observed,
         unread=unread,
         lost=observation_codec.counted(read.values.get("diagnosis_lost")),
+        utilisation=utilisation,
     )
 
 
@@ -262,14 +264,16 @@ def _boot(read: _Object) -> str:
     return read.match("boot", BOOT_ID, "a UUID", lower=True) if read.has("boot") else ""
 
 
-def _health(read: _Object) -> tuple[GpuHealth | None, str, str]:
+def _health(read: _Object) -> tuple[GpuHealth | None, str, str, str]:
+    """Return status, sentence, digest and utilisation. A malformed utilisation counts as unknown: it is only shown."""
     health = read.child("health")
     if health is None:
-        return None, "", ""
+        return None, "", "", ""
     status = health.text("status", NAME_MAX)
     if status not in tuple(GpuHealth):
         raise health.invalid("status", f"must be one of {', '.join(GpuHealth)}")
-    return GpuHealth(status), health.text("sentence", SENTENCE_MAX, ""), health.text("digest", DIGEST_MAX, "")
+    sentence, digest = health.text("sentence", SENTENCE_MAX, ""), health.text("digest", DIGEST_MAX, "")
+    return GpuHealth(status), sentence, digest, utilisation_text(health.values.get("utilization"))
 
 
 def _inventory(read: _Object) -> Mapping[str, object] | None:

@@ -1,7 +1,7 @@
 """Console snapshots of a reconcile cycle: the fleet map, its members and the fleet limits.
 
-They are built from the listing that the cycle has in memory, so they cost no read. A decision about a due record comes
-after the listing and is in the next snapshot.
+They are built from the listing and the heartbeats that the cycle has read, so they cost no read. A decision about a
+due record comes after the listing and is in the next snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def write_snapshots(cycle: Cycle, writer: SnapshotWriter) -> None:
         return
     members = cache(lambda: members_document(instances))
     documents: dict[SnapshotName, Callable[[], dict[str, Any]]] = {
-        SnapshotName.MAP: lambda: map_document(instances, members()["members"]),
+        SnapshotName.MAP: lambda: map_document(instances, members()["members"], cycle.utilisation),
         SnapshotName.MEMBERS: members,
     }
     if fleet is not None:

@@ -7,7 +7,7 @@ then the revision fence rejects a decision on an outdated record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from gpu_recovery.core import events
@@ -28,6 +28,8 @@ class Cycle:
         self._unreadable: list[Exception] = []
         self.fleet: Fleet | None = None
         """The fleet limits as a comparison of this cycle last saw them; None before that."""
+        self.utilisation: Mapping[str, str] = {}
+        """The utilisation of the GPUs by instance, of heartbeats that are not too old. For the console alone."""
 
     @property
     def present(self) -> tuple[ListedInstance, ...] | None:

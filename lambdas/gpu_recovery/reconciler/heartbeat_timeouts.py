@@ -48,6 +48,11 @@ def check_heartbeats(cycle: Cycle) -> None:
     records = {instance.instance_id: instance for instance in cycle.instances_in(MONITORED_STATUSES, failures)}
     beats = recovery.store.load_heartbeats(tuple(records), failures)
     now = recovery.clock()
+    cycle.utilisation = {
+        name: beat.utilisation
+        for name, beat in beats.items()
+        if beat.utilisation and is_fresh(beat.seen_at, now, recovery.policy)
+    }
     forgotten = {
         name for name, beat in beats.items() if now - beat.seen_at >= duration(recovery.policy.heartbeat_forget_s)
     }

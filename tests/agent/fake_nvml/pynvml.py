@@ -158,7 +158,10 @@ def nvmlDeviceGetPowerUsage(handle: int) -> int:
 
 
 def nvmlDeviceGetUtilizationRates(handle: int) -> Any:
-    return SimpleNamespace(gpu=_asked("nvmlDeviceGetUtilizationRates", handle)["utilization"])
+    gpu = _asked("nvmlDeviceGetUtilizationRates", handle)
+    if gpu["mig"]:  # as the real library: a GPU that is divided has no utilization of its own
+        raise real.NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
+    return SimpleNamespace(gpu=gpu["utilization"])
 
 
 def nvmlDeviceGetCurrPcieLinkWidth(handle: int) -> int:

@@ -21,6 +21,7 @@ _EMPTY_MAP: dict[str, Any] = {
     "flags": "",
     "job": "",
     "status_at": "",
+    "utilisation": None,
 }
 _EMPTY_MEMBERS: dict[str, Any] = {
     "as_of": None,
@@ -37,18 +38,15 @@ _EMPTY_MEMBERS: dict[str, Any] = {
 
 
 def read_map(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return the fleet map. With `gpu=1` it also has the utilisation of each GPU, null where no function records it."""
-    shown = {**_EMPTY_MAP, **dependencies.snapshots.load(SnapshotName.MAP, dependencies.recovery.clock())}
-    utilisation = gpu_utilisation(dependencies) if request.flag("gpu") else None
-    return ApiResponse(200, {**shown, "utilisation": utilisation})
+    """Return the fleet map.
 
-
-def gpu_utilisation(dependencies: Dependencies) -> str | None:
-    """Return the utilisation of the GPUs in percent as a column of 8 u8 for each instance; None if it is not known.
-
-    No function records the utilisation yet.
+    Its `utilisation` is null without `gpu=1`, and in a deployment that keeps no GPU history. `gpu_history` tells which.
     """
-    return None
+    shown = {**_EMPTY_MAP, **dependencies.snapshots.load(SnapshotName.MAP, dependencies.recovery.clock())}
+    gpu_history = dependencies.deployment.gpu_history
+    if not (request.flag("gpu") and gpu_history):
+        shown["utilisation"] = None
+    return ApiResponse(200, {**shown, "gpu_history": gpu_history})
 
 
 def read_members(dependencies: Dependencies, request: Request) -> ApiResponse:
