@@ -33,7 +33,12 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
 INSTANCES, GPUS, WIDTH, HEIGHT, PHONE = 12, 8, 1280, 800, 390
 FRAME_EVERY_S, FRAME_SHOWN_MS, FRAMES_MAX, FRAME_WIDTH = 0.5, 500, 90, 960
 GIVE_UP_AFTER_S = 240.0
-JOBS = (("li", "VERY_HIGH", "pretrain", 4), ("bo", "NORMAL", "eval", 1), ("ana", "HIGH", "sft", 2), ("li", "NORMAL", "sft", 8))
+JOBS = (
+    ("li", "VERY_HIGH", "pretrain", 4),
+    ("bo", "NORMAL", "eval", 1),
+    ("ana", "HIGH", "sft", 2),
+    ("li", "NORMAL", "sft", 8),
+)
 """User, priority, workload and instances of each job; a GPU of the third job fails, and the last job waits."""
 FAULTY, WAITING = 2, 3
 QUOTAS = {"li/VERY_HIGH": 6, "li/NORMAL": 8, "bo/NORMAL": 2, "ana/HIGH": 3}

@@ -218,7 +218,9 @@ def test_the_fault_that_a_check_found_is_the_cause_of_the_failure(api: Api) -> N
     assert ended(api).status is JobStatus.DIAGNOSING
     before = api.functions.job().diagnosed
     assert before is not None and not before.decided
-    found = Checked(CheckOutcome.REBOOT, "kernel log: XID_79: ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS", repairing=True)
+    found = Checked(
+        CheckOutcome.REBOOT, "kernel log: XID_79: ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS", repairing=True
+    )
     results = {FIRST: Checked(CheckOutcome.HEALTHY, "all passed"), SECOND: found}
     for rank, one in enumerate((FIRST, SECOND)):
         api.functions.store.add_checked(JOB, 1, rank, results[one])
