@@ -11,27 +11,29 @@ from tests.console.browser.conftest import Deployment, Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 MARKUP = "<b>laptop</b>"
+DORA = "lab/dora@example.org"
+"""The name of a user may have slashes, which API Gateway decodes in a path."""
 
 
 def test_tokens_are_listed_and_revoked(visit: Callable[..., Visit], deployment: Deployment) -> None:
     """The page shows the command that issues a token, and has no form: the API issues none to a session."""
-    issued = deployment.operator.issue_user_token("dora@example.org", "viewer", None, MARKUP)
+    issued = deployment.operator.issue_user_token(DORA, "viewer", None, MARKUP)
     tab = visit()
     tab.go("#/users")
     tab.sign_in(deployment.state["operator_token"])
     page = tab.page
 
     def tokens() -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = deployment.operator.user_tokens("dora@example.org")["tokens"]
+        listed: list[dict[str, Any]] = deployment.operator.user_tokens(DORA)["tokens"]
         return listed
 
-    row = page.locator("tbody tr", has_text="dora@example.org")
+    row = page.locator("tbody tr", has_text=DORA)
     assert "viewer" in row.inner_text()
     row.get_by_role("link").click()
     page.locator("td", has_text=MARKUP).wait_for()
     assert page.locator("main b").count() == 0
     command = page.locator("input[name=command]").input_value()
-    assert command == "gpu-recovery token issue --user dora@example.org --role user"
+    assert command == f"gpu-recovery token issue --user {DORA} --role user"
     page.get_by_role("button", name="Revoke").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Back").click()
