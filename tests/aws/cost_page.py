@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from gpu_recovery.auth.tokens import issue
 from gpu_recovery.aws.clients import client
-from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
+from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
@@ -130,7 +130,7 @@ class CountingWorld(PlatformWorld):
         self.counting = Counting()
         super().__init__(monkeypatch, self.counting, **given)
         self.counting.world = self
-        stored = S3ConsoleSnapshots(FUNCTION["VERDICT_BUCKET"], ONE_SHORT_TRY)
+        stored = S3ConsoleSnapshots(FUNCTION["VERDICT_BUCKET"])
         self.snapshots = SnapshotWriter(stored, self.timeline.clock, _raise)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:

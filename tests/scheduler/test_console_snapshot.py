@@ -12,7 +12,7 @@ from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
-from gpu_recovery.ports.errors import TermOver
+from gpu_recovery.ports.errors import TermOver, Unavailable
 from gpu_recovery.ports.store import Store
 from gpu_recovery.scheduler.console_snapshot import write_snapshot
 from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, run_pass
@@ -27,9 +27,9 @@ TICK = "#tick/1"
 class Away(MemorySnapshots):
     """Storage that does not answer."""
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+    def save(self, name: SnapshotName, text: str) -> None:
         """Raise, as S3 does."""
-        raise ConnectionError("S3 is away")
+        raise Unavailable("S3 is away")
 
 
 class Shown:

@@ -29,11 +29,23 @@ BEGIN_WITHIN = timedelta(milliseconds=500)
 class ConsoleSnapshots(Protocol):
     """Named JSON documents, each replaced as a whole."""
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
-        """Save the document under the name. The call ends within 1.5 s, and may raise any error."""
+    def save(self, name: SnapshotName, text: str) -> None:
+        """Save the document under the name. The call ends within 1.5 s.
+
+        Args:
+            name: name of the snapshot.
+            text: the document as JSON.
+
+        Raises:
+            Unavailable: the document is not saved.
+        """
 
     def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
-        """Return the document that was saved last under the name; None if there is none."""
+        """Return the document that was saved last under the name; None if there is none.
+
+        Raises:
+            Unavailable: the storage does not answer, or the document is malformed.
+        """
 
 
 class SnapshotWriter:
@@ -82,11 +94,12 @@ class SnapshotWriter:
         return written[1].timestamp() if written is not None else 0.0
 
     def _write(self, name: SnapshotName, document: Mapping[str, Any], now: datetime) -> None:
-        text = json.dumps(document, sort_keys=True)
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         refresh = MEMBERS_REFRESH if name is SnapshotName.MEMBERS else REFRESH
         last = self._written.get(name)
         if last is not None and last[0] == digest and now - last[1] < refresh:
             return
-        self._snapshots.save(name, {"as_of": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", **document})
+        as_of = f'{{"as_of":"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"'
+        self._snapshots.save(name, f"{as_of},{text[1:]}" if document else f"{as_of}}}")
         self._written[name] = (digest, now)
