@@ -65,29 +65,37 @@ class SnapshotWriter:
     ) -> None:
         self._snapshots, self._clock, self._failed = snapshots, clock, failed
         self._written: dict[SnapshotName, tuple[str, datetime]] = {}
+        self._tried: dict[SnapshotName, datetime] = {}
 
-    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> None:
+    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> frozenset[SnapshotName]:
         """Write the documents, each with `as_of`, the time of its content. Never raise.
 
         The snapshot that was written longest ago comes first. If the storage is slow, the others follow in later runs.
 
         Args:
             documents: a function that builds the document, by name. Its failure is reported as that of a write.
+
+        Returns:
+            The names of the snapshots that failed.
         """
         began = self._clock()
+        failed = set[SnapshotName]()
         for name in sorted(documents, key=self._last_write):
             try:
                 now = self._clock()
                 if now - began > BEGIN_WITHIN:
                     raise TimeoutError(f"the other snapshots took {(now - began).total_seconds():.1f} s")
+                self._tried[name] = now
                 self._write(name, documents[name](), began)
             except Exception as failure:  # noqa: BLE001 - the console must not disturb the function that writes
                 self._failed(name, failure)
+                failed.add(name)
+        return frozenset(failed)
 
     def is_old(self, name: SnapshotName, age: timedelta) -> bool:
-        """Return whether this process has not written the snapshot within `age`."""
-        written = self._written.get(name)
-        return written is None or self._clock() - written[1] >= age
+        """Return whether this process has not tried to write the snapshot within `age`."""
+        tried = self._tried.get(name)
+        return tried is None or self._clock() - tried >= age
 
     def _last_write(self, name: SnapshotName) -> float:
         written = self._written.get(name)
