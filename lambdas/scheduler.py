@@ -34,7 +34,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
 
 
 def _key(body: Mapping[str, Any]) -> str:
-    """Return the key of a message: what changed, or the scheduled tick. A message without a key asks for a whole pass."""
+    """Return the key of a message: what changed, or the tick. A message without a key asks for a whole pass."""
     if body.get("detail-type") == "Scheduled Event":
         return f"{TICK}/{body.get('id')}"
     return str(body.get("key", WHOLE_PASS))
