@@ -13,6 +13,7 @@ from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
+from gpu_recovery.job_api.instance_listings import InstanceListings
 from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
 from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL, WEEK_TTL, DeadLetterCounts, SnapshotCache, TimedCache
@@ -115,6 +116,7 @@ class Dependencies:
     ray_logs:       None if the deployment has no Ray cluster.
     principals:     role by IAM principal, if callers sign their requests; None if callers send tokens.
     queue_views:    the view of the queue that further pages are taken from.
+    instance_listings: the listing that filtered pages of instances are taken from.
     snapshots:      the console snapshots.
     dead_letter_counts: the numbers of dead letters that the overview shows.
     history_cache:  what the overview shows of the event history.
@@ -149,6 +151,7 @@ class Dependencies:
     ray_logs: RayLogs | None = None
     principals: Mapping[str, Role] | None = None
     queue_views: QueueViews = field(default_factory=QueueViews)
+    instance_listings: InstanceListings = field(default_factory=InstanceListings)
     snapshots: SnapshotCache = field(default_factory=SnapshotCache)
     dead_letter_counts: DeadLetterCounts = field(default_factory=DeadLetterCounts)
     history_cache: TimedCache[list[dict[str, Any]]] = field(default_factory=lambda: TimedCache(SNAPSHOT_TTL))
