@@ -129,7 +129,7 @@ def _repairs() -> list[cloudwatch.IWidget]:
             right=[our_metric("UnderRepair", "Maximum"), our_metric("BreakerOpened", "Sum")],
         ),
         _graph(
-            "Messages to operators, and words that could not be sent; failed placements, snapshots, samples at the right",
+            "Messages to operators, and words that could not be sent; what else failed at the right",
             [our_metric(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
             right=[our_metric(name, "Sum") for name in ("PlacementsFailed", "SnapshotFailed", "GpuSamplesFailed")],
         ),

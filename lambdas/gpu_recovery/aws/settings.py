@@ -76,8 +76,9 @@ class LambdaSettings:
     executor_function: str = ""
     """Name of the command executor. Only the two API functions have the variable."""
     event_history_table: str = ""
+    """Table of the event history. Only the event recorder and the two API functions have the variable."""
     gpu_history: bool = False
-    """Table of the event history. Only the event recorder and the job API have the variable."""
+    """Whether the node API writes the gauges of GPUs into that table."""
     recorder_function: str = ""
     """Name of the event recorder. Only the job API has the variable."""
     console_url: str = ""
