@@ -134,7 +134,7 @@ ACKNOWLEDGED = (
     ),
     Acknowledged(
         "AwsSolutions-APIG4",
-        "GpuRecovery/JobApi/Api/GET--api--v2--{proxy+}/Resource",
+        "GpuRecovery/JobApi/Api/GET--api--v2--*/Resource",
         "The function checks tokens and sessions itself, as behind the route of all other requests.",
     ),
     Acknowledged(

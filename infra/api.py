@@ -1,4 +1,4 @@
-"""HTTP API: two routes to the job API, and node routes with token or with signature.
+"""HTTP API: the routes to the job API, and node routes with token or with signature.
 
 The function behind a route does the routing and checks tokens. With the setting `api_auth: iam` every route has IAM
 authorization, and nodes have only the route with signatures (docs/decisions/0036-iam-instead-of-tokens.md). The routes
@@ -33,8 +33,10 @@ _ACCESS_LOG = {
 
 _USERS = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
 """Requests a second, and burst, of the routes of users."""
-_READS = apigatewayv2.ThrottleSettings(rate_limit=100, burst_limit=200)
-"""Requests a second, and burst, of the routes that read. The web console polls them: 20 tabs ask 6 times a second."""
+_READS = apigatewayv2.ThrottleSettings(rate_limit=30, burst_limit=60)
+"""Requests a second, and burst, of the routes that read."""
+_POLLED = apigatewayv2.ThrottleSettings(rate_limit=100, burst_limit=200)
+"""Requests a second, and burst, of each route that the web console polls. They read snapshots and the event history."""
 _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
 """Requests a second, and burst, of each route of nodes.
 
@@ -44,6 +46,14 @@ _CONSOLE = apigatewayv2.ThrottleSettings(rate_limit=20, burst_limit=60)
 """Requests a second, and burst, of each route of the console. A page needs four files, and browsers cache three."""
 _READ_PATH = "/api/v2/{proxy+}"
 """Path of the routes that read. Those who read do not use up the rate of those who act, and vice versa."""
+POLLED_PATHS = (
+    "/api/v2/overview",
+    "/api/v2/fleet/map",
+    "/api/v2/fleet/members",
+    "/api/v2/fleet/limits",
+    "/api/v2/events",
+)
+"""Paths that the web console polls. Answers to other paths cost up to a second of a function each."""
 _NODE_PATHS = {"/api/v1/{proxy+}": False, "/api/v1/signed/{proxy+}": True}
 """Paths to which nodes report, and whether a call to the path must be signed with IAM credentials."""
 
@@ -52,7 +62,7 @@ class JobApi(Construct):
     """The HTTP API with its routes, its stage and its access log.
 
     The path is `/{proxy+}` instead of a route per operation, because API Gateway refuses the trailing slashes of some
-    paths.
+    paths. Only the paths that are polled have a route of their own.
 
     Args:
         function: the function of the job API.
@@ -86,17 +96,20 @@ class JobApi(Construct):
             integration=integration,
             authorizer=authorizer,
         )
-        (reads,) = self.http_api.add_routes(
-            path=_READ_PATH,
-            methods=[apigatewayv2.HttpMethod.GET],
-            integration=integration,
-            authorizer=authorizer,
-        )
+        reads = {
+            path: self.http_api.add_routes(
+                path=path,
+                methods=[apigatewayv2.HttpMethod.GET],
+                integration=integration,
+                authorizer=authorizer,
+            )[0]
+            for path in (_READ_PATH, *POLLED_PATHS)
+        }
         paths = {path: signed for path, signed in _NODE_PATHS.items() if signed or not settings.signs_requests}
         node_routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
         console_routes = console.add_routes(self.http_api) if console is not None else {}
         limits = dict.fromkeys(node_routes, _NODES) | dict.fromkeys(console_routes, _CONSOLE)
-        limits["GET", _READ_PATH] = _READS
+        limits |= {("GET", path): _POLLED if path in POLLED_PATHS else _READS for path in reads}
         # API Gateway adds a group outside /aws/vendedlogs/ to the account's resource policy of CloudWatch Logs. The
         # policy has at most 5,120 characters; when it is full, the stage cannot be created.
         name = f"/aws/vendedlogs/apis/{self.http_api.api_id}/access"
@@ -124,7 +137,7 @@ class JobApi(Construct):
             }
             for (method, path), limit in limits.items()
         }
-        stage.node.add_dependency(reads, *node_routes.values(), *console_routes.values())
+        stage.node.add_dependency(*reads.values(), *node_routes.values(), *console_routes.values())
 
     def _node_routes(
         self, paths: Mapping[str, bool], integration: integrations.HttpLambdaIntegration

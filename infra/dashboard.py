@@ -129,9 +129,9 @@ def _repairs() -> list[cloudwatch.IWidget]:
             right=[our_metric("UnderRepair", "Maximum"), our_metric("BreakerOpened", "Sum")],
         ),
         _graph(
-            "Messages to operators, and words that could not be sent; failed placements and snapshots at the right",
+            "Messages to operators, and words that could not be sent; what else failed at the right",
             [our_metric(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
-            right=[our_metric(name, "Sum") for name in ("PlacementsFailed", "SnapshotFailed")],
+            right=[our_metric(name, "Sum") for name in ("PlacementsFailed", "SnapshotFailed", "GpuSamplesFailed")],
         ),
     ]
 

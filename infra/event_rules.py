@@ -19,6 +19,7 @@ from aws_cdk import Aws, Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from constructs import Construct
+from gpu_recovery.core.event_origin import OWN_SOURCE
 from gpu_recovery.core.health_signals import CAPACITY_BLOCK_WARNINGS
 
 from infra.cluster import ClusterArns
@@ -29,8 +30,6 @@ from infra.settings import DeploymentSettings
 
 SCHEDULER_MESSAGE_GROUP = "scheduler"
 """The only message group of the scheduler's FIFO queue, so that at most one run of the scheduler is active."""
-OWN_SOURCE = "gpu.recovery"
-"""Source of our own events."""
 _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
     "Machines": {
         "source": ["aws.ec2"],

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from gpu_recovery.aws.sqs_messages import bodies, hops_of
 from gpu_recovery.aws.wiring import logger, metrics, snapshot_writer, timed_recovery
 from gpu_recovery.core.identifiers import TICK
-from gpu_recovery.scheduler.console_snapshot import write_snapshot
+from gpu_recovery.scheduler.console_snapshot import QueueSnapshots
 from gpu_recovery.scheduler.schedule import run_pass
 
 WHOLE_PASS = "/"
 """The key of a message that names no record."""
+snapshots = cache(lambda: QueueSnapshots(snapshot_writer()))
+"""Return the writer of the queue's snapshot, which remembers between invocations what it wrote."""
 
 
 @metrics.log_metrics
@@ -27,14 +30,11 @@ def handler(event: dict[str, Any], context: Any) -> None:
     loop = replace(timed_recovery(context), hops=hops_of(messages))
     result = run_pass(loop, tuple(map(_key, messages)))
     logger.info("placed", extra={"jobs": result.placed})
-    write_snapshot(loop, result, snapshot_writer())
+    snapshots().write(loop, result)
 
 
 def _key(body: Mapping[str, Any]) -> str:
-    """Return the key of a message: what changed, or the scheduled tick.
-
-    A message without a key requests a whole pass.
-    """
+    """Return the key of a message: what changed, or the tick. A message without a key asks for a whole pass."""
     if body.get("detail-type") == "Scheduled Event":
         return f"{TICK}/{body.get('id')}"
     return str(body.get("key", WHOLE_PASS))

@@ -33,7 +33,8 @@ from gpu_recovery.ports.store import Store
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler.schedule import schedule
+from gpu_recovery.scheduler.console_snapshot import QueueSnapshots
+from gpu_recovery.scheduler.schedule import run_pass
 
 from sandbox.cluster.model import records as cluster
 from sandbox.cluster.model import tasks
@@ -125,6 +126,8 @@ class World(WorldView):
         self.agents = Agents(self) if agents else None
         self.snapshots: SnapshotWriter | None = None
         """Writes console snapshots in each reconcile cycle; None: none are written."""
+        self.queue_snapshots: QueueSnapshots | None = None
+        """The same for the queue, after each run of the scheduler."""
 
     def _launch(self, instances: int, gpus: int) -> None:
         """Launch the instances and register them with the product, before faults begin."""
@@ -186,7 +189,10 @@ class World(WorldView):
         self.guard.before_pass()
         with self.functions.messages() as received:
             hops = max(received.values(), default=0)
-            schedule(replace(self.recovery, hops=hops), tuple(received))
+            loop = replace(self.recovery, hops=hops)
+            result = run_pass(loop, tuple(received))
+            if self.queue_snapshots is not None:
+                self.queue_snapshots.write(loop, result)
 
     def _seconds_left(self) -> float:
         return self.meter.seconds_left() if self.meter is not None else inf

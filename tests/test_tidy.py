@@ -20,9 +20,6 @@ STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of EC
 BROAD_EXCEPTS = {
     "lambdas/gpu_recovery/partial_failures.py": "collects every failure and has its caller raise them together",
     "lambdas/gpu_recovery/ports/console_snapshots.py": "logs and measures a snapshot that the console then lacks",
-    "lambdas/gpu_recovery/job_api/history_figures.py": "logs that the event history was not read, and shows the rest",
-    "lambdas/gpu_recovery/job_api/routes/overview.py": "logs that dead letters were not counted, and shows the rest",
-    "lambdas/gpu_recovery/node_api/gauge_recorder.py": "a lost sample costs no heartbeat; the error is logged",
     "image_builder/handler.py": "reports every failure to CloudFormation, which fails the deployment",
 }
 BANNED = {

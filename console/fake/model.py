@@ -249,6 +249,7 @@ class Deployment:
                 "incidents": 1_205,
             },
             "dead_letters": {"failed": 0, "undelivered": 0, "scheduler": 0},
+            "missing": [],
         }
 
     def instance(self, instance_id: str) -> dict[str, Any] | None:

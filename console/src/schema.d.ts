@@ -1771,6 +1771,7 @@ export interface components {
                 repairs_at_once_max: number;
                 replace: boolean;
             } | null;
+            missing: ("fleet" | "queue" | "incidents" | "events" | "week" | "dead_letters")[];
             /** Format: date-time */
             queue_as_of: string | null;
             quotas: {

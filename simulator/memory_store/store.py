@@ -210,7 +210,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         instance = self.load_instance(instance_id)
         if instance is None or (epoch is not None and not _may_claim(instance, job_id, claim, epoch)):
             return False
-        if epoch is not None and instance.claims.get(job_id) == claim:
+        if instance.claims.get(job_id) == claim:
             return True  # an earlier try has written the claim
         claims = {**instance.claims, job_id: claim}
         self.machines.change(instance_id, instance, claims=claims, reserved_for="")

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from gpu_recovery.auth.tokens import issue
 from gpu_recovery.aws.clients import client
-from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
+from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
@@ -37,6 +37,7 @@ from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
+from gpu_recovery.scheduler.console_snapshot import QueueSnapshots
 
 from sandbox.cluster.model.records import ModelInstance
 from simulator.dynamodb.attribute_values import size_of
@@ -136,8 +137,9 @@ class CountingWorld(PlatformWorld):
         self.counting = Counting()
         super().__init__(monkeypatch, self.counting, **given)
         self.counting.world = self
-        stored = S3ConsoleSnapshots(FUNCTION["VERDICT_BUCKET"], ONE_SHORT_TRY)
+        stored = S3ConsoleSnapshots(FUNCTION["VERDICT_BUCKET"])
         self.snapshots = SnapshotWriter(stored, self.timeline.clock, _raise)
+        self.queue_snapshots = QueueSnapshots(SnapshotWriter(stored, self.timeline.clock, _raise))
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """As the world's."""
@@ -223,8 +225,18 @@ def _flap(world: CountingWorld, machine: ModelInstance) -> Callable[[], None]:
 def minute(instances: int) -> Counter[str]:
     """One minute in which nothing happens: a round of the reconciler and one of the scheduler."""
     with counting_world(instances=instances) as world:
+        world.queue_snapshots = None  # every fifth minute has one, and a row of its own
         world.let_pass(600)
         return world.spent(lambda: world.let_pass(60))
+
+
+def queue_for_the_console(idle: Counter[str]) -> Counter[str]:
+    """The console snapshot of the queue in five minutes in which nothing happens."""
+    with counting_world(instances=2) as world:
+        world.let_pass(600)
+        spent = world.spent(lambda: world.let_pass(300))
+        spent.subtract({name: 5 * number for name, number in idle.items()})
+        return spent
 
 
 def good_job(ranks: int, idle: Counter[str]) -> Counter[str]:
@@ -313,6 +325,7 @@ def measured(*, whole: bool = True) -> dict[str, Counter[str]]:
     rows[FIVE_MINUTES] = heartbeats()
     idle = {instances: minute(instances) for instances in (2, 8, 20)}
     rows |= {f"a minute in which nothing happens, {number} instances": each for number, each in idle.items()}
+    rows[QUEUE_FOR_THE_CONSOLE] = queue_for_the_console(idle[2])
     for ranks in (2, 8):
         if whole:
             rows[f"a job of {ranks} ranks that trains for half an hour and succeeds"] = good_job(ranks, idle[ranks])
@@ -334,6 +347,7 @@ def shown() -> dict[str, Counter[str]]:
 
 
 FIVE_MINUTES = "five minutes of heartbeats of one instance"
+QUEUE_FOR_THE_CONSOLE = "five minutes in which nothing happens: the queue for the web console"
 
 # -- a month -----------------------------------------------------------------------------------------------------------
 
@@ -344,6 +358,7 @@ VOLUMES = {
     "a job of 8 ranks that trains for half an hour and succeeds": 300,
     "an incident of 8 ranks, from the fault until the job runs again": 10,
     "a minute in which nothing happens, 20 instances": MINUTES,
+    QUEUE_FOR_THE_CONSOLE: MINUTES // 5,
 }
 """What happens in the month that is reckoned with."""
 EVENT_S, ROUND_S, MEMORY_GB, ROUND_MEMORY_GB = 0.15, 0.5, 0.5, 1.73

@@ -6,13 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import boto3
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from sandbox import payload_limits
 from sandbox.cluster.model.describe import check_filters
@@ -57,12 +57,18 @@ def _client(service: str, config: Config | None) -> Any:
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
     client = REAL_CLIENT(service, config=config, region_name=CREDENTIALS["AWS_REGION"], **keys)
     client.meta.events.register_first("before-parameter-build", _remember)
-    client.meta.events.register_first("before-call", _answer)
+    client.meta.events.register_first("before-call", partial(_answer, waits_s=_patience_s(config)))
     return client
 
 
-def _answer(**call: Any) -> Any:
-    return _latest[0].answer(**call)
+def _answer(*, waits_s: float, **call: Any) -> Any:
+    return _latest[0].answer(**call, waits_s=waits_s)
+
+
+def _patience_s(config: Config | None) -> float:
+    """Seconds after which a client with this configuration gives up on a server that never answers."""
+    made = config or Config()
+    return float((made.retries or {"total_max_attempts": 5})["total_max_attempts"] * made.read_timeout)
 
 
 def _remember(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
@@ -79,6 +85,8 @@ class CountedAws:
     tables:    the tables of DynamoDB.
     denied:    the message with which IAM denies RunTask, by task definition.
     refuses:   whether IAM refuses an operation of a service to the function that runs.
+    hangs:     whether an operation of a service never gets an answer. The client then waits until it gives up.
+    wait:      receives the seconds that a client waits.
     dynamodb:  what happens before an operation of DynamoDB, which is not carried out if it returns a refusal.
     """
 
@@ -90,6 +98,8 @@ class CountedAws:
     tables: DynamoDb = field(default_factory=DynamoDb)
     dynamodb: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = refuses_nothing
+    hangs: Callable[[str, dict[str, Any]], bool] = lambda service, asked: False
+    wait: Callable[[float], object] = lambda seconds: None
 
     def __post_init__(self) -> None:
         _latest[:] = [self]
@@ -98,9 +108,14 @@ class CountedAws:
         """A client whose calls are counted by the latest of these, and answered by it."""
         return _client(service, config)
 
-    def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[AWSResponse, dict[str, Any]]:
+    def answer(
+        self, model: Any, context: dict[str, Any], waits_s: float, **_: Any
+    ) -> tuple[AWSResponse, dict[str, Any]]:
         service, operation, asked = model.service_model.service_name, model.name, context["asked"]
         self.calls.append((service, operation, asked))
+        if self.hangs(service, asked):
+            self.wait(waits_s)
+            raise ReadTimeoutError(endpoint_url=service)
         if self.refuses(service, operation):
             return AWSResponse("", 400, {}, None), DENIED
         if service == "dynamodb":
@@ -196,6 +211,9 @@ class CountedAws:
         main = {"name": "main", "essential": True, "logConfiguration": LOGGING}
         containers = [main, {"name": "log", "essential": False}]
         return {"taskDefinition": {"networkMode": "host", "containerDefinitions": containers}}
+
+    def _GetQueueAttributes(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"Attributes": dict.fromkeys(asked["AttributeNames"], "0")}
 
     def _GetSecretValue(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"SecretString": f"secret of {asked['SecretId']}"}

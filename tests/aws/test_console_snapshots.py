@@ -11,8 +11,10 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
-from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
+from gpu_recovery.aws.clients import ONE_SHORT_TRY
+from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.core.console_snapshots import SnapshotName
+from gpu_recovery.ports.errors import Unavailable
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.lambdas.conftest import Functions, functions
@@ -37,7 +39,7 @@ def test_what_is_saved_is_loaded_again(snapshots: S3ConsoleSnapshots) -> None:
     snapshots._s3.meta.events.register("before-parameter-build.s3.PutObject", lambda params, **_: sent.append(params))
     with Stubber(snapshots._s3) as s3:
         s3.add_response("put_object", {}, {**KEY, "Body": ANY, "ContentType": "application/gzip"})
-        snapshots.save(SnapshotName.MAP, document)
+        snapshots.save(SnapshotName.MAP, json.dumps(document))
         body = sent[0]["Body"].getvalue()
         assert len(body) < 150 and json.loads(gzip.decompress(body)) == document
         s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, KEY)
@@ -45,13 +47,17 @@ def test_what_is_saved_is_loaded_again(snapshots: S3ConsoleSnapshots) -> None:
 
 
 def test_a_snapshot_that_was_never_written_is_none(snapshots: S3ConsoleSnapshots) -> None:
-    """A new deployment has none. Any other error is raised."""
+    """A new deployment has none. Any other answer is an error that the port declares."""
     with Stubber(snapshots._s3) as s3:
         s3.add_client_error("get_object", "NoSuchKey", http_status_code=404)
         assert snapshots.load(SnapshotName.MAP) is None
         s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
-        with pytest.raises(ClientError):
+        with pytest.raises(Unavailable):
             snapshots.load(SnapshotName.MAP)
+        for body in (b"", b"no gzip", gzip.compress(b"no JSON"), gzip.compress(b"{}")[:-1]):
+            s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, KEY)
+            with pytest.raises(Unavailable):
+                snapshots.load(SnapshotName.MAP)
 
 
 def test_a_call_ends_within_a_second_and_a_half() -> None:

@@ -272,6 +272,17 @@ def test_an_instance_that_is_not_free_cannot_be_claimed(store: Store, changes: d
     assert read(store) == before
 
 
+@pytest.mark.parametrize("epoch", [0, None])
+def test_a_claim_that_is_there_is_not_written_again(store: Store, epoch: int | None) -> None:
+    """A decision about the instance that was under way is not stale because of it."""
+    kept(store, instance())
+    assert store.claim_instance(A, JOB, claim(), epoch)
+    before = read(store)
+    assert store.claim_instance(A, JOB, claim(), epoch)
+    assert read(store) == before
+    store.save_instance(before)
+
+
 def test_an_unknown_instance_cannot_be_claimed(store: Store) -> None:
     """And the attempt makes no record."""
     assert not store.claim_instance(A, JOB, claim(), 0)

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import PRESENT, EcsStatus, InstanceStatus, ListedInstance
+from gpu_recovery.core.instance.record import PRESENT, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, ListedJob
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.errors import StaleRecord
@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> Any:
 
 
 def _without_revision(answer: Any) -> Any:
-    if isinstance(answer, ListedJob | ListedInstance):  # the bases of Job and Instance
+    if isinstance(answer, ListedJob | Instance):  # ListedJob is the base of Job
         return replace(answer, revision=0)
     if isinstance(answer, tuple):
         return tuple(_without_revision(one) for one in answer)

@@ -20,6 +20,7 @@ from gpu_recovery.core.metrics import (
     Unit,
     of_decision,
     of_due_record,
+    of_failed_gpu_sample,
     of_failed_placement,
     of_failed_snapshot,
     of_fleet,
@@ -414,7 +415,7 @@ def test_everything_in_the_table_is_measured_by_something() -> None:
         found |= {one.name for one in of_decision(record, blame)}
     for command in (NOTICE, PokeScheduler("")):
         found |= {one.name for said in (True, False) for one in of_notification(command, said)}
-    found |= {one.name for one in (*of_failed_placement(), *of_failed_snapshot())}
+    found |= {one.name for one in (*of_failed_placement(), *of_failed_snapshot(), *of_failed_gpu_sample())}
     full = (PriorityTotals(each, Total(1, 1, 1), Total(1, 1, 1)) for each in Priority)
     found |= {one.name for one in of_queue(full)}
     found |= {

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from gpu_recovery.job_api.router import ROUTES as JOB_API_ROUTES
 
 from tests.infra.deployment import ACCOUNT, Deployment
 
@@ -73,7 +74,10 @@ def test_ecs_may_pull_the_image_of_the_check(
     assert pull["Resource"] == repository
 
 
+POLLED = {f"GET /api/v2/{path}" for path in ("overview", "fleet/map", "fleet/members", "fleet/limits", "events")}
+"""Routes that the web console polls."""
 ROUTES = {
+    **dict.fromkeys(POLLED, ("NONE", "FunctionsJobApiFunction.Arn")),
     "ANY /{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
     "GET /api/v2/{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
     "ANY /api/v1/{proxy+}": ("NONE", "FunctionsNodeApiFunction.Arn"),
@@ -82,13 +86,16 @@ ROUTES = {
     "GET /console": ("NONE", "ConsoleFunction.Arn"),
     "GET /console/{proxy+}": ("NONE", "ConsoleFunction.Arn"),
 }
+CONSOLE = ("GET /", "GET /console", "GET /console/{proxy+}")
 READS = "GET /api/v2/{proxy+}"
 """Route of the requests that read, which have a rate of their own."""
-READ_RATE = {"ThrottlingRateLimit": 100, "ThrottlingBurstLimit": 200}
+READ_RATE = {"ThrottlingRateLimit": 30, "ThrottlingBurstLimit": 60}
+POLLED_RATE = {"ThrottlingRateLimit": 100, "ThrottlingBurstLimit": 200}
 CONSOLE_RATE = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 60}
 
 
 SIGNED_ROUTES = {
+    **dict.fromkeys(POLLED, ("AWS_IAM", "FunctionsJobApiFunction.Arn")),
     "ANY /{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
     "GET /api/v2/{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
     "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
@@ -106,6 +113,11 @@ def _routes(deployment: Deployment) -> dict[str, tuple[str, str]]:
     }
 
 
+def test_every_polled_route_is_one_of_the_job_api(deployment: Deployment) -> None:
+    """A rate for a path that the function does not have would protect nothing."""
+    assert {f"{route.method} {route.path}" for route in JOB_API_ROUTES} >= POLLED
+
+
 def test_one_route_leads_every_request_but_those_of_nodes_and_of_the_console_to_the_job_api(
     deployment: Deployment,
 ) -> None:
@@ -117,7 +129,7 @@ def test_with_iam_no_route_is_without_authorization(production: Deployment) -> N
     """A request to another path reaches the signed route of the job API, never the function of nodes."""
     assert _routes(production) == SIGNED_ROUTES
     stage = production.only("AWS::ApiGatewayV2::Stage")
-    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}", READS}
+    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}", READS, *POLLED}
 
 
 HTTP_API_WAITS_S = 30
@@ -146,7 +158,7 @@ def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> No
     stage = deployment.only("AWS::ApiGatewayV2::Stage")
     assert stage["RouteSettings"] == {
         route: {"ThrottlingRateLimit": 2_000, "ThrottlingBurstLimit": 4_000} for route in ROUTES if "/api/v1/" in route
-    } | {route: READ_RATE if route == READS else CONSOLE_RATE for route in ROUTES if route.startswith("GET /")}
+    } | {READS: READ_RATE, **dict.fromkeys(POLLED, POLLED_RATE), **dict.fromkeys(CONSOLE, CONSOLE_RATE)}
     assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
     (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
     routes = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from gpu_recovery.job_api.pagination import signed_cursor
@@ -47,6 +48,7 @@ class Api:
         **query: str,
     ) -> Answer:
         authorizer = {} if signer is None else {"authorizer": {"iam": {"userArn": signer, "cognitoIdentity": None}}}
+        path = decoded(path)
         text = raw if raw is not None else None if body is None else json.dumps(body)
         event = {
             "version": "2.0",
@@ -77,6 +79,11 @@ class Api:
     def post(self, path: str, body: Any = None, **how: Any) -> Answer:
         """POST below /api/v2."""
         return self.call("POST", f"/api/v2{path}", body, **how)
+
+
+def decoded(path: str) -> str:
+    """A path as an HTTP API gives it to its function: every escape is decoded but that of the percent sign."""
+    return re.sub(r"(?:%(?!25)[0-9A-Fa-f]{2})+", lambda run: unquote(run[0]), path)
 
 
 def encoded(text: str) -> str:

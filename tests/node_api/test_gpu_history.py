@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -84,8 +85,8 @@ def test_a_heartbeat_has_the_utilisation_in_its_one_write(agent: Agent) -> None:
 @pytest.mark.parametrize(
     "code", ["ProvisionedThroughputExceededException", "AccessDeniedException", "InternalServerError"]
 )
-def test_a_failed_write_never_fails_a_heartbeat(agent: Agent, code: str) -> None:
-    """The agent hears what it hears without a history, and all else is written. The log tells."""
+def test_a_failed_write_never_fails_a_heartbeat(agent: Agent, code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The agent hears what it hears without a history, and all else is written. The log tells, and a metric counts."""
     usual = reports(agent, 1, GPU)
     table = agent.functions.store.table.name
     refusal = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
@@ -96,6 +97,15 @@ def test_a_failed_write_never_fails_a_heartbeat(agent: Agent, code: str) -> None
     assert (beat.seen_at, beat.sequence) == (later(300), 4)
     assert inventory is not None and inventory[2] == later(300)
     assert len(agent.functions.logged("gpu_history_failed")) == 1 and len(samples(agent)) == 1
+    measured = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    assert sum(document.get("GpuSamplesFailed", [0])[0] for document in measured) == 1
+
+
+def test_a_gauge_of_any_type_fails_no_heartbeat(agent: Agent) -> None:
+    """A recorder that fails would cost the report. Values that are no numbers count as not read."""
+    for number, value in enumerate(([], {}, "x", True, None, -1, 1e300), start=1):
+        fields = dict.fromkeys(("utilization", "temperature", "power_mw", "memory"), value)
+        assert reports(agent, number, {**GPU, **fields}, seconds=number * 60).status in (200, 400)
 
 
 def test_without_the_setting_nothing_is_kept(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +12,7 @@ from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports.console_snapshots import BEGIN_WITHIN, MEMBERS_REFRESH, REFRESH, SnapshotWriter
+from gpu_recovery.ports.errors import Unavailable
 from gpu_recovery.reconciler.reconcile import SNAPSHOT_S, reconcile
 from gpu_recovery.recovery import Recovery
 
@@ -27,9 +27,9 @@ OF_A_CYCLE = [LIMITS, MAP, MEMBERS]
 class Away(MemorySnapshots):
     """Storage that does not answer."""
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+    def save(self, name: SnapshotName, text: str) -> None:
         """Raise, as S3 does."""
-        raise ConnectionError("S3 is away")
+        raise Unavailable("S3 is away")
 
 
 class Counted(MemorySnapshots):
@@ -45,9 +45,9 @@ class Counted(MemorySnapshots):
         """The present time."""
         return self.now
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+    def save(self, name: SnapshotName, text: str) -> None:
         """Save, and let the time pass."""
-        super().save(name, document)
+        super().save(name, text)
         self.saved.append(name)
         self.now += self.takes
 

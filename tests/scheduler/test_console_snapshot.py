@@ -12,9 +12,9 @@ from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
-from gpu_recovery.ports.errors import TermOver
+from gpu_recovery.ports.errors import TermOver, Unavailable
 from gpu_recovery.ports.store import Store
-from gpu_recovery.scheduler.console_snapshot import write_snapshot
+from gpu_recovery.scheduler.console_snapshot import FRESH, QueueSnapshots
 from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, run_pass
 from gpu_recovery.wire import queue as queue_wire
 
@@ -27,9 +27,9 @@ TICK = "#tick/1"
 class Away(MemorySnapshots):
     """Storage that does not answer."""
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+    def save(self, name: SnapshotName, text: str) -> None:
         """Raise, as S3 does."""
-        raise ConnectionError("S3 is away")
+        raise Unavailable("S3 is away")
 
 
 class Shown:
@@ -38,14 +38,15 @@ class Shown:
     def __init__(self, store: Store, snapshots: MemorySnapshots) -> None:
         self.cluster, self.snapshots = Cluster(store, 2), snapshots
         self.failed: list[str] = []
-        self.writer = SnapshotWriter(
+        writer = SnapshotWriter(
             snapshots, lambda: self.cluster.now, lambda name, failure: self.failed.append(f"{name}: {failure}")
         )
+        self.queue = QueueSnapshots(writer)
 
     def schedule(self, *keys: str) -> int:
         """A pass and its snapshot."""
         result = run_pass(self.cluster.recovery, keys)
-        write_snapshot(self.cluster.recovery, result, self.writer)
+        self.queue.write(self.cluster.recovery, result)
         return result.placed
 
     def ids(self, name: str) -> list[str]:
@@ -96,6 +97,7 @@ def test_a_pass_without_waiting_jobs_shows_that_none_waits(shown: Shown) -> None
     shown.cluster.submit("b", nodes=2)
     shown.schedule()
     shown.cluster.recovery.handle("b", events.CancelRequested(at=shown.cluster.now, attempt=0, by="bob"))
+    shown.cluster.now += FRESH
     shown.schedule("b/1")
     assert (shown.ids("running"), shown.ids("waiting")) == (["a"], [])
 
@@ -114,6 +116,41 @@ def test_a_tick_refreshes_an_old_snapshot_while_no_job_waits(shown: Shown) -> No
     shown.schedule(TICK)
     assert shown.running("a")["status"] == "RUNNING"
     assert "begin_term" not in names and "instances_in" not in names
+
+
+def test_passes_in_quick_succession_build_one_snapshot(shown: Shown) -> None:
+    """A pass that follows too soon reads and writes nothing for the console. The next tick writes what it left."""
+    for number in range(3):
+        shown.cluster.submit(f"j-{number}")
+    shown.schedule()
+    shown.cluster.submit("late")
+    names = _counted(shown)
+    shown.schedule("late/1")
+    reads_of_a_pass = names.count("quota_used")
+    assert "late" not in shown.ids("waiting") + shown.ids("running")
+    shown.schedule(TICK)
+    assert "late" in shown.ids("waiting")
+    names.clear()
+    shown.schedule(TICK)
+    assert names == ["load_last_pass"]
+    shown.cluster.now += FRESH
+    shown.cluster.submit("later")
+    names.clear()
+    shown.schedule("later/1")
+    assert "later" in shown.ids("waiting") and names.count("quota_used") == reads_of_a_pass + 1
+
+
+def test_storage_that_does_not_answer_is_not_asked_by_every_pass(store: Store) -> None:
+    """Each try waits for its timeout, and jobs wait for the passes. A tick tries again, and so does a later pass."""
+    shown = Shown(store, Away())
+    for number in range(3):
+        shown.cluster.submit(f"j-{number}")
+        shown.schedule()
+    assert len(shown.failed) == 1
+    shown.cluster.now += FRESH
+    shown.schedule()
+    shown.schedule(TICK)
+    assert len(shown.failed) == 3
 
 
 def test_a_pass_places_jobs_although_nothing_can_be_written(store: Store) -> None:
@@ -141,8 +178,8 @@ def test_nothing_is_written_without_time_or_by_a_pass_that_is_over(shown: Shown)
     """A later pass has read more than this pass."""
     shown.cluster.submit("a")
     result = run_pass(shown.cluster.recovery)
-    write_snapshot(replace(shown.cluster.recovery, has_time=lambda: False), result, shown.writer)
-    write_snapshot(shown.cluster.recovery, replace(result, is_whole=False), shown.writer)
+    shown.queue.write(replace(shown.cluster.recovery, has_time=lambda: False), result)
+    shown.queue.write(shown.cluster.recovery, replace(result, is_whole=False))
     assert not shown.snapshots.documents
 
 

@@ -12,6 +12,7 @@ BY_CODE = {
         "Another job was submitted under that key: leave --idempotency-key out, or give a new one for a new job."
     ),
     "foreign_user": "A user's token submits as its user only: leave --user and the field user out.",
+    "needs_token": f"Set {TOKEN_VARIABLE} or --token to a token instead of a session of the console.",
     "not_signed": f"Sign your requests: set {AUTH_VARIABLE}=iam or give --auth iam.",
     "unknown_principal": "Use a role that the deployment knows (AWS_PROFILE), or ask an operator to name yours.",
 }

@@ -370,8 +370,7 @@ function OwnTokens({ id }: { id: string }) {
         calls={{
           holder: id,
           roles: false,
-          issue: async ({ expires_in_s, note }) =>
-            (await bodyOf(client.POST("/api/v2/instances/{instance_id}/tokens", { ...named, body: { expires_in_s, note } }))).token,
+          command: `gpu-recovery token issue ${id}`,
           revoke: (token) =>
             bodyOf(
               client.DELETE("/api/v2/instances/{instance_id}/tokens/{token_id}", {

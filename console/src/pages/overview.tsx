@@ -60,6 +60,10 @@ const t = texts({
     deaf: "Reporting outage: {because}",
     observe: "Observe only: decisions are shown and not carried out.",
     open: "{n} incidents are open",
+    missing: "Not known at present: {parts}. The rest of the page is right.",
+    fleet: "instances and limits",
+    deadLettersPart: "dead letters",
+    queue: "queue and quotas",
     newest: "newest",
   },
   zh: {
@@ -109,11 +113,17 @@ const t = texts({
     deaf: "上报中断：{because}",
     observe: "仅观察：只显示决定，不执行。",
     open: "{n} 起事故未结束",
+    missing: "目前无法读取：{parts}。页面其余部分有效。",
+    fleet: "实例与限制",
+    deadLettersPart: "死信",
+    queue: "队列与配额",
     newest: "最新",
   },
 });
 
 type Answer = Schemas["Overview"];
+/** The words of the parts that the API may not have been able to read. */
+const PARTS = { fleet: "fleet", queue: "queue", incidents: "incidents", events: "events", week: "week", dead_letters: "deadLettersPart" } as const;
 const OVERVIEW_MS = 15_000;
 const MAP_MS = 60_000;
 
@@ -160,6 +170,7 @@ function Alerts({ of }: { of: Answer }) {
   if (limits?.deaf) lines.push({ text: t("deaf", { because: limits.deaf.because }), grave: true, href: toFleet, at: limits.deaf.since });
   if (limits?.pause) lines.push({ text: t("paused", { by: limits.pause.by, because: limits.pause.because }), grave: false, href: toFleet, at: limits.pause.at });
   if (limits?.observe_only) lines.push({ text: t("observe"), grave: false, href: toFleet });
+  if (of.missing.length > 0) lines.push({ text: t("missing", { parts: of.missing.map((part) => t(PARTS[part])).join(", ") }), grave: false, href: to([]) });
   if (of.incidents.length > 0) lines.push({ text: t("open", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
   if (lines.length === 0) return null;
   return (

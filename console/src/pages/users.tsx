@@ -191,8 +191,7 @@ function One({ user }: { user: string }) {
   const calls = {
     holder: user,
     roles: true,
-    issue: async (wish: { expires_in_s: number; note: string; role: "viewer" | "user" | "operator" }) =>
-      (await bodyOf(client.POST("/api/v2/users/{user}/tokens", { ...named, body: wish }))).token,
+    command: `gpu-recovery token issue --user ${user} --role user`,
     revoke: (id: string) =>
       bodyOf(client.DELETE("/api/v2/users/{user}/tokens/{token_id}", { params: { path: { user, token_id: id } } })),
   };

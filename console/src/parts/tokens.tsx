@@ -1,4 +1,4 @@
-// Tokens of a user or of an instance's agent: list, issue (shown once), revoke.
+// Tokens of a user or of an instance's agent: list and revoke, and the command that issues a token.
 import { useRef, useState } from "preact/hooks";
 import type { Polled } from "../live";
 import { texts } from "../texts";
@@ -24,18 +24,11 @@ const t = texts({
     revokeSays: "Token {id} of {holder} opens nothing any more, within a minute. Sessions that were opened with it end, too.",
     revokedNow: "Token {id} of {holder} is revoked.",
     none: "No token was issued yet.",
-    days: "Valid for (days)",
-    issue: "Issue a token",
-    issuedNow: "A token of {holder} was issued. It is shown on the page, once.",
-    once: "This is the new token of {holder}. It is shown only now, and nobody can read it again. Keep it in a safe place.",
+    issue: "Issue a token with the command line",
+    why: "The console cannot issue tokens: a token would outlive your session. A holder has at most two valid tokens at a time.",
     copy: "Copy",
     copied: "Copied.",
-    select: "The browser does not allow copying: the token is selected, copy it yourself.",
-    hide: "I have it: hide the token",
-    viewer: "viewer: looks",
-    user: "user: acts on own jobs",
-    operator: "operator: may do everything",
-    two: "A holder has at most two valid tokens at a time.",
+    select: "The browser does not allow copying: the command is selected, copy it yourself.",
   },
   zh: {
     token: "令牌",
@@ -53,23 +46,13 @@ const t = texts({
     revokeSays: "{holder} 的令牌 {id} 将在一分钟内失效，用它打开的会话也随之结束。",
     revokedNow: "{holder} 的令牌 {id} 已吊销。",
     none: "尚未签发过令牌。",
-    days: "有效期（天）",
-    issue: "签发令牌",
-    issuedNow: "已为 {holder} 签发令牌，仅在页面上显示一次。",
-    once: "这是 {holder} 的新令牌，只在此刻显示，之后无法再读取。请妥善保存。",
+    issue: "用命令行签发令牌",
+    why: "控制台不能签发令牌：令牌会比会话存在得更久。每个持有者同时最多有两个有效令牌。",
     copy: "复制",
     copied: "已复制。",
-    select: "浏览器不允许复制：令牌已选中，请自行复制。",
-    hide: "已保存，隐藏令牌",
-    viewer: "viewer：只看",
-    user: "user：操作自己的任务",
-    operator: "operator：全部权限",
-    two: "每个持有者同时最多有两个有效令牌。",
+    select: "浏览器不允许复制：命令已选中，请自行复制。",
   },
 });
-const DAY_S = 86_400;
-const ROLES = ["viewer", "user", "operator"] as const;
-export type Role = (typeof ROLES)[number];
 
 /** A token as the lists of both kinds have it. */
 export interface ListedToken {
@@ -87,7 +70,8 @@ export interface TokenCalls {
   holder: string;
   /** Whether tokens of this kind have a role. */
   roles: boolean;
-  issue: (wish: { expires_in_s: number; note: string; role: Role }) => Promise<string>;
+  /** The command line that issues a token of the holder. */
+  command: string;
   revoke: (id: string) => Promise<unknown>;
 }
 
@@ -104,8 +88,15 @@ export function Tokens({ from, calls }: { from: Polled<ListedToken[]>; calls: To
   });
   return (
     <>
-      <Issue calls={calls} done={() => from.hurry(3_000, 10_000)} />
-      <Loaded from={from}>{(tokens) => <List tokens={tokens} roles={calls.roles} ask={(id) => setOrder(revoke(id))} />}</Loaded>
+      <Loaded from={from}>
+        {(tokens) => (
+          // The API has accepted the name of the holder by now, so the command has no foreign text.
+          <>
+            <Issue command={calls.command} />
+            <List tokens={tokens} roles={calls.roles} ask={(id) => setOrder(revoke(id))} />
+          </>
+        )}
+      </Loaded>
       {order !== undefined && <Confirm order={order} done={() => setOrder(undefined)} />}
     </>
   );
@@ -159,74 +150,12 @@ function List({ tokens, roles, ask }: { tokens: ListedToken[]; roles: boolean; a
   );
 }
 
-function Issue({ calls, done }: { calls: TokenCalls; done: () => void }) {
-  const [role, setRole] = useState<Role>("user");
-  const [days, setDays] = useState(90);
-  const [note, setNote] = useState("");
-  const [problem, setProblem] = useState("");
-  const [busy, setBusy] = useState(false);
-  const [token, setToken] = useState<string>();
-  const sending = useRef(false);
-  const issue = async (event: Event): Promise<void> => {
-    event.preventDefault();
-    if (sending.current || token !== undefined) return;
-    sending.current = true; // two presses send once
-    setBusy(true);
-    setProblem("");
-    try {
-      setToken(await calls.issue({ expires_in_s: Math.round(days * DAY_S), note: note.trim(), role }));
-      setNote("");
-      announce(t("issuedNow", { holder: calls.holder }));
-      done();
-    } catch (error) {
-      setProblem((error as Error).message);
-    } finally {
-      sending.current = false;
-      setBusy(false);
-    }
-  };
-  if (token !== undefined) return <Once token={token} holder={calls.holder} hide={() => setToken(undefined)} />;
-  return (
-    <form class="filters issue" onSubmit={(event) => void issue(event)}>
-      {calls.roles && (
-        <label>
-          {t("role")}
-          <select name="role" value={role} onChange={(event) => setRole(event.currentTarget.value as Role)}>
-            {ROLES.map((name) => (
-              <option key={name} value={name}>
-                {t(name)}
-              </option>
-            ))}
-          </select>
-        </label>
-      )}
-      <label>
-        {t("days")}
-        <input name="days" type="number" min={1} max={366} required value={days} onInput={(event) => setDays(Number(event.currentTarget.value))} />
-      </label>
-      <label>
-        {t("note")}
-        <input name="note" maxLength={200} value={note} autocomplete="off" onInput={(event) => setNote(event.currentTarget.value)} />
-      </label>
-      <button type="submit" aria-busy={busy}>
-        {t("issue")}
-      </button>
-      <small class="muted">{t("two")}</small>
-      {problem !== "" && (
-        <p role="alert" class="problem" lang="en">
-          {problem}
-        </p>
-      )}
-    </form>
-  );
-}
-
-/** The new token. It is in this component alone, and gone when that is hidden or left. */
-function Once({ token, holder, hide }: { token: string; holder: string; hide: () => void }) {
+/** The command line that issues a token. The API refuses to issue tokens to a session. */
+function Issue({ command }: { command: string }) {
   const field = useRef<HTMLInputElement>(null);
   const copy = async (): Promise<void> => {
     try {
-      await navigator.clipboard.writeText(token);
+      await navigator.clipboard.writeText(command);
       announce(t("copied"));
     } catch {
       field.current?.select();
@@ -234,17 +163,15 @@ function Once({ token, holder, hide }: { token: string; holder: string; hide: ()
     }
   };
   return (
-    <article class="once">
+    <div class="filters issue">
       <label>
-        {t("once", { holder })}
-        <input ref={field} name="new-token" class="mono" readOnly value={token} onFocus={(event) => event.currentTarget.select()} autocomplete="off" />
+        {t("issue")}
+        <input ref={field} name="command" class="mono" readOnly value={command} onFocus={(event) => event.currentTarget.select()} autocomplete="off" />
       </label>
-      <div class="orders">
-        <button onClick={() => void copy()}>{t("copy")}</button>
-        <button class="secondary" onClick={hide}>
-          {t("hide")}
-        </button>
-      </div>
-    </article>
+      <button class="secondary" onClick={() => void copy()}>
+        {t("copy")}
+      </button>
+      <small class="muted">{t("why")}</small>
+    </div>
   );
 }

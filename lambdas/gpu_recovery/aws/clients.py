@@ -9,13 +9,15 @@ a try may have taken effect, botocore's own error is raised.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon, Unavailable
 
 STANDARD_RETRIES = Config(
     retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6, max_pool_connections=64
@@ -24,6 +26,11 @@ STANDARD_RETRIES = Config(
 
 Five tries without an answer, and the waits between them, end before the shortest timeout of a function that handles
 events.
+"""
+ONE_SHORT_TRY = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=0.3, read_timeout=1.2)
+"""A single try, with timeouts in seconds, for what the console shows and no decision reads: the next try is near.
+
+A caller that waits for more useful work is not kept waiting, and a reader gets the other parts of an answer.
 """
 NO_RETRIES = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
 """A single try, with timeouts in seconds, for RebootInstances.
@@ -83,6 +90,19 @@ def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
     aws_client.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
     aws_client.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")
     return aws_client
+
+
+@contextmanager
+def as_unavailable(what: str) -> Iterator[None]:
+    """Raise Unavailable for every failure of a call. The failure itself is its cause.
+
+    Args:
+        what: the storage, for the sentence of the error.
+    """
+    try:
+        yield
+    except (BotoCoreError, ClientError, TryAgainSoon) as error:
+        raise Unavailable(f"{what} did not answer") from error
 
 
 def is_no_answer(error: ClientError) -> bool:

@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from gpu_recovery.aws.clients import STANDARD_RETRIES, client
+from gpu_recovery.aws.clients import ONE_SHORT_TRY, as_unavailable, client
 from gpu_recovery.core.console_snapshots import SnapshotName
+from gpu_recovery.ports.errors import Unavailable
 
 PREFIX = "console/"
 """Prefix of the keys of console snapshots."""
-ONE_SHORT_TRY = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=0.3, read_timeout=1.2)
-"""Timeouts in seconds of a writer. A snapshot that is not written comes with the next run, a minute later."""
 
 
 class S3ConsoleSnapshots:
-    """`ports.ConsoleSnapshots` in the bucket `bucket`; `config` has the retries and timeouts of its calls."""
+    """`ports.ConsoleSnapshots` in the bucket `bucket`. Each call is a single short try."""
 
-    def __init__(self, bucket: str, config: Config = STANDARD_RETRIES) -> None:
-        self._bucket, self._config = bucket, config
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
 
     @cached_property
     def _s3(self) -> Any:
-        return client("s3", self._config)
+        return client("s3", ONE_SHORT_TRY)
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+    def save(self, name: SnapshotName, text: str) -> None:
         """Put the document, compressed."""
-        body = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
-        self._s3.put_object(Bucket=self._bucket, Key=key_of(name), Body=body, ContentType="application/gzip")
+        body = gzip.compress(text.encode(), 6, mtime=0)
+        with as_unavailable("the storage of console snapshots"):
+            self._s3.put_object(Bucket=self._bucket, Key=key_of(name), Body=body, ContentType="application/gzip")
 
     def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
         """Return the document; None if there is none."""
+        with as_unavailable("the storage of console snapshots"):
+            try:
+                body = self._s3.get_object(Bucket=self._bucket, Key=key_of(name))["Body"].read()
+            except ClientError as error:
+                if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+                    return None
+                raise
         try:
-            answer = self._s3.get_object(Bucket=self._bucket, Key=key_of(name))
-        except ClientError as error:
-            if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
-                return None
-            raise
-        document: Mapping[str, Any] = json.loads(gzip.decompress(answer["Body"].read()))
+            document: Mapping[str, Any] = json.loads(gzip.decompress(body))
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            raise Unavailable(f"the console snapshot {name} is malformed") from error
         return document
 
 

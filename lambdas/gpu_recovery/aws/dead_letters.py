@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from gpu_recovery.aws import ecs_requests
-from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.clients import ONE_SHORT_TRY, as_unavailable, client
 from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.job_api.redrive import DeadLetter, DeadLetterQueue, DeadLetterRefused
 
@@ -38,6 +38,12 @@ def _sqs() -> Any:
 
 
 @cache
+def _sqs_of_counts() -> Any:
+    """The overview of the console shows the counts beside much else, so they are read in a single short try."""
+    return client("sqs", ONE_SHORT_TRY)
+
+
+@cache
 def _lambda() -> Any:
     return client("lambda")
 
@@ -60,9 +66,14 @@ class AwsDeadLetters:
         self.recorder_function = settings.recorder_function
 
     def depth(self, queue: DeadLetterQueue) -> int:
-        """Return the approximate number of messages in the queue."""
-        names = ["ApproximateNumberOfMessages"]
-        answer = _sqs().get_queue_attributes(QueueUrl=self._url(queue), AttributeNames=names)
+        """Return the approximate number of messages in the queue.
+
+        Raises:
+            Unavailable: SQS does not say.
+        """
+        names, url = ["ApproximateNumberOfMessages"], self._url(queue)
+        with as_unavailable("the dead-letter queue"):
+            answer = _sqs_of_counts().get_queue_attributes(QueueUrl=url, AttributeNames=names)
         return int(answer["Attributes"][names[0]])
 
     def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> Sequence[DeadLetter]:

@@ -91,6 +91,11 @@ class PowertoolsDecisionLog:
         self.logger.error("snapshot_failed", extra={"snapshot": name.value}, exc_info=failure)
         self._measure(measures.of_failed_snapshot())
 
+    def gpu_sample_failed(self, failure: Exception) -> None:
+        """Log that a sample of the GPU history could not be written, and count it."""
+        self.logger.warning("gpu_history_failed", exc_info=failure)
+        self._measure(measures.of_failed_gpu_sample())
+
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Log an event about a record that does not exist."""
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})

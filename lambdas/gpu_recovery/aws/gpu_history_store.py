@@ -6,17 +6,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from botocore.config import Config
-
-from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.clients import ONE_SHORT_TRY, as_unavailable, client
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.event_history_store import PARTITION, SORT
 from gpu_recovery.aws.item_codec import TTL
 from gpu_recovery.core.gpu_history import ATTRIBUTE, KEPT, stream_of
 from gpu_recovery.core.published_events import utc_text
-
-ONE_SHORT_TRY = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=1, read_timeout=1)
-"""A single try, with timeouts in seconds. An agent waits for the answer to its report, and a sample may be lost."""
 
 
 class DynamoGpuHistory:
@@ -30,7 +25,8 @@ class DynamoGpuHistory:
         return client("dynamodb", ONE_SHORT_TRY)
 
     def write(self, instance_id: str, at: datetime, text: str) -> None:
-        """Write one sample."""
+        """Write one sample in a single short try: an agent waits for the answer to its report."""
         expires_s = int((at + KEPT).timestamp())
         item = {PARTITION: stream_of(instance_id), SORT: utc_text(at), ATTRIBUTE: text, TTL: expires_s}
-        self._client.put_item(TableName=self._table, Item=typed(item))
+        with as_unavailable("the GPU history"):
+            self._client.put_item(TableName=self._table, Item=typed(item))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
@@ -15,6 +16,8 @@ from gpu_recovery.job_api.request import Route
 from gpu_recovery.job_api.response import ApiError
 from gpu_recovery.job_api.router import serve
 
+WITH_SLASHES = frozenset({"job_id", "incident_id", "user"})
+"""Variable parts of a path that may contain a slash. API Gateway decodes the path, so `%2F` arrives as a slash."""
 SHOWN_MAX = 200
 """Characters of an unknown path that the answer repeats."""
 
@@ -50,8 +53,14 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
 
         return respond
 
-    for route in routes:
-        app.route(route.path, method=route.method)(handler_of(route))
+    slashed: list[tuple[str, re.Pattern[str], Callable[..., Response[str]]]] = []
+    # The longest path comes first: /jobs/team/run-17/logs is the log of team/run-17.
+    for route in sorted(routes, key=lambda route: -route.path.count("/")):
+        handler = handler_of(route)
+        app.route(route.path, method=route.method)(handler)
+        pattern = _pattern_with_slashes(route.path)
+        if pattern is not None:
+            slashed.append((route.method, pattern, handler))
 
     def unreadable(error: ItemUnreadable) -> Response[str]:
         dependencies().log.error("unreadable", exc_info=error)
@@ -59,10 +68,25 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         return response_of(answer, app.current_event.http_method, "")
 
     def no_route(error: NotFoundError) -> Response[str]:
+        """Answer a path that no route has as it is. Its ids may have slashes."""
         request = app.current_event
+        for method, pattern, handler in slashed:
+            found = pattern.fullmatch(request.path) if method == request.http_method else None
+            if found is not None:
+                return handler(**found.groupdict())
         detail = f"there is no {request.http_method[:16]} {request.path[:SHOWN_MAX]}"
         return response_of(ApiError(404, "no_such_route", "Not found", detail).response(), request.http_method, "")
 
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app
+
+
+def _pattern_with_slashes(path: str) -> re.Pattern[str] | None:
+    """Return the pattern of a route's path in which ids may have slashes; None if the route has no such id."""
+    names = re.findall(r"<(\w+)>", path)
+    if WITH_SLASHES.isdisjoint(names):
+        return None
+    for name in names:
+        path = path.replace(f"<{name}>", f"(?P<{name}>{'.+' if name in WITH_SLASHES else '[^/]+'})")
+    return re.compile(path)

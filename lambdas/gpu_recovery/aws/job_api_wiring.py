@@ -18,7 +18,7 @@ from gpu_recovery.aws.secret_values import operator_token, signing_key
 from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.aws.verdict_documents import S3VerdictDocuments
-from gpu_recovery.aws.wiring import api_recovery, dynamodb, event_history, logger, node_token_key, settings, tokens
+from gpu_recovery.aws.wiring import api_recovery, dynamodb, logger, node_token_key, settings, shown_history, tokens
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, Deployment
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
@@ -61,7 +61,7 @@ def dependencies() -> Dependencies:
             environment.cluster, environment.event_origin.region, environment.adoption.value, environment.gpu_history
         ),
         log=logger,
-        history=event_history(),
+        history=shown_history(),
         rules=TaskDefinitionRules(
             environment.training_families, environment.training_roles, environment.training_log_groups
         ),

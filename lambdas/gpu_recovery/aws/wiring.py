@@ -15,9 +15,9 @@ from aws_lambda_powertools import Logger, Metrics
 
 from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.actions import AwsActions
-from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.clients import ONE_SHORT_TRY, client
 from gpu_recovery.aws.command_executor import CommandExecutor
-from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
+from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.event_history_store import DynamoEventHistory
@@ -26,6 +26,7 @@ from gpu_recovery.aws.gpu_history_store import DynamoGpuHistory
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
 from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
+from gpu_recovery.aws.shown_history import ShownHistory
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.commands import Channel
@@ -35,6 +36,7 @@ from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
+from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.recovery import Recovery
 
 # Most invocations change no status and emit no metric. Powertools would warn at each of them.
@@ -102,9 +104,7 @@ def recovery() -> Recovery:
 def snapshot_writer() -> SnapshotWriter:
     """Return the writer of the console snapshots. It remembers between invocations what it wrote last."""
     loop = recovery()
-    return SnapshotWriter(
-        S3ConsoleSnapshots(settings().verdict_bucket, ONE_SHORT_TRY), loop.clock, loop.decision_log.snapshot_failed
-    )
+    return SnapshotWriter(S3ConsoleSnapshots(settings().verdict_bucket), loop.clock, loop.decision_log.snapshot_failed)
 
 
 def timed_recovery(context: Any) -> Recovery:
@@ -135,15 +135,28 @@ def api_recovery(*also_left: type, **changes: Any) -> Recovery:
 
 @cache
 def event_history() -> DynamoEventHistory:
-    """Return the event history, for the functions that write or read it.
+    """Return the event history, for the function that writes it.
 
     Raises:
         LambdaSettingsInvalid: the environment does not name its table.
     """
+    return DynamoEventHistory(dynamodb(), _event_history_table())
+
+
+def shown_history() -> HistoryReader:
+    """Return the reader of the event history for the function that shows it.
+
+    Raises:
+        LambdaSettingsInvalid: the environment does not name its table.
+    """
+    return ShownHistory(DynamoEventHistory(client("dynamodb", ONE_SHORT_TRY), _event_history_table()))
+
+
+def _event_history_table() -> str:
     table = settings().event_history_table
     if not table:
         raise LambdaSettingsInvalid("environment variable EVENT_HISTORY_TABLE_NAME is not set")
-    return DynamoEventHistory(dynamodb(), table)
+    return table
 
 
 def is_refused(event: Mapping[str, Any], sources: frozenset[str] = SOURCES) -> bool:
@@ -171,5 +184,5 @@ def gauge_recorder() -> GaugeRecorder | None:
     environment = settings()
     if not environment.gpu_history or not environment.event_history_table:
         return None
-    history = DynamoGpuHistory(environment.event_history_table)
-    return GaugeRecorder(history, lambda error: logger.warning("gpu_history_failed", exc_info=error))
+    failed = PowertoolsDecisionLog(logger, metrics).gpu_sample_failed
+    return GaugeRecorder(DynamoGpuHistory(environment.event_history_table), failed)

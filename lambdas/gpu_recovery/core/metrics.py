@@ -148,6 +148,9 @@ METRICS: dict[str, MetricType] = {
     "SnapshotFailed": MetricType(
         Unit.COUNT, "a console snapshot could not be written; it is tried again in the next run"
     ),
+    "GpuSamplesFailed": MetricType(
+        Unit.COUNT, "a sample of the GPU history could not be written, and is missing in the charts"
+    ),
     "Unsaid": MetricType(
         Unit.COUNT, "an event of ours or a call for another function could not be sent; it is tried again"
     ),
@@ -224,6 +227,11 @@ def of_failed_placement() -> list[MetricValue]:
 def of_failed_snapshot() -> list[MetricValue]:
     """Return the metric of a console snapshot that could not be written."""
     return [MetricValue("SnapshotFailed")]
+
+
+def of_failed_gpu_sample() -> list[MetricValue]:
+    """Return the metric of a sample of the GPU history that could not be written."""
+    return [MetricValue("GpuSamplesFailed")]
 
 
 def _of_job(before: Job, after: Job) -> list[MetricValue]:

@@ -6,6 +6,7 @@ from gpu_recovery.core.fleet import Breaker
 from gpu_recovery.core.instance.record import RepairLevel
 from gpu_recovery.core.queue.quota import ANY
 from gpu_recovery.core.queue.snapshot import OutOfUse
+from gpu_recovery.job_api.overview_parts import OverviewPart
 from gpu_recovery.job_api.schema_types import (
     BOOLEAN,
     COLUMN,
@@ -128,6 +129,7 @@ CONSOLE_SCHEMAS: dict[str, Schema] = {
         events=list_of(ref("Event")),
         week=none_or(ref("Figures")),
         dead_letters=none_or(by_name(INTEGER)),
+        missing=list_of(one_of(OverviewPart)),
     ),
 }
 """Schemas by their names in openapi.json."""

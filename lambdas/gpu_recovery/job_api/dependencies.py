@@ -13,9 +13,10 @@ from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
+from gpu_recovery.job_api.instance_listings import InstanceListings
 from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
-from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL, DeadLetterCounts, SnapshotCache, TimedCache
+from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL, WEEK_TTL, DeadLetterCounts, SnapshotCache, TimedCache
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 from gpu_recovery.ports.event_history import HistoryReader
@@ -117,9 +118,11 @@ class Dependencies:
     ray_logs:       None if the deployment has no Ray cluster.
     principals:     role by IAM principal, if callers sign their requests; None if callers send tokens.
     queue_views:    the view of the queue that further pages are taken from.
+    instance_listings: the listing that filtered pages of instances are taken from.
     snapshots:      the console snapshots.
     dead_letter_counts: the numbers of dead letters that the overview shows.
     history_cache:  what the overview shows of the event history.
+    week_cache:     the figures of the last days that the overview shows.
     """
 
     recovery: Recovery
@@ -150,6 +153,8 @@ class Dependencies:
     ray_logs: RayLogs | None = None
     principals: Mapping[str, Role] | None = None
     queue_views: QueueViews = field(default_factory=QueueViews)
+    instance_listings: InstanceListings = field(default_factory=InstanceListings)
     snapshots: SnapshotCache = field(default_factory=SnapshotCache)
     dead_letter_counts: DeadLetterCounts = field(default_factory=DeadLetterCounts)
-    history_cache: TimedCache[Any] = field(default_factory=lambda: TimedCache(SNAPSHOT_TTL))
+    history_cache: TimedCache[list[dict[str, Any]]] = field(default_factory=lambda: TimedCache(SNAPSHOT_TTL))
+    week_cache: TimedCache[dict[str, Any] | None] = field(default_factory=lambda: TimedCache(WEEK_TTL))

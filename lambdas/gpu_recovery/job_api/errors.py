@@ -6,12 +6,12 @@ from gpu_recovery.auth.tokens import TokensFull
 from gpu_recovery.core.errors import RayUnreachable, SpecInvalid
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused, PriorityTooHigh
-from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TryAgainSoon
+from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TryAgainSoon, Unavailable
 from gpu_recovery.recovery import NotificationFailed
 
 RETRY_AFTER_S = 5
 """Seconds after which a client may repeat a request that was answered with 503."""
-BUSY = (TryAgainSoon, TooManyConflicts)
+BUSY = (TryAgainSoon, TooManyConflicts, Unavailable)
 """Errors that pass by themselves: AWS or a record is too busy."""
 KINDS: tuple[type[Exception], ...] = (
     ApiError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.auth.roles import Role
@@ -88,6 +89,22 @@ class Request:
             detail = f"must be a whole number from {least} to {most}"
             raise ApiError(400, "bad_query", f"Bad {name}", detail, name)
         return int(value)
+
+    def time(self, name: str) -> datetime | None:
+        """Return a query parameter as a time in UTC; None if it is missing.
+
+        Raises:
+            ApiError: 400, the parameter is not a time.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return None
+        try:
+            # A + in a query is decoded as a space.
+            return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)
+        except (ValueError, OverflowError) as error:
+            detail = "must be a time such as 2026-11-21T09:00:00Z"
+            raise ApiError(400, "bad_query", f"Bad {name}", detail, name) from error
 
 
 @dataclass(frozen=True, slots=True)

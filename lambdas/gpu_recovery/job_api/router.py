@@ -97,7 +97,7 @@ def serve(
         dependencies: what the route may use.
         route: the route that the path matched.
         path: path of the request.
-        named: variable parts of the path, percent-encoded.
+        named: variable parts of the path, which may be percent-encoded.
         query: parameters of the query.
         headers: headers; upper and lower case of their names make no difference.
         user_arn: the signer that API Gateway authorized, "" if it authorized none.
@@ -111,7 +111,7 @@ def serve(
         if not caller.may(route.needs):
             detail = f"this takes the role {route.needs}, and {caller.name} has the role {caller.role}"
             raise ApiError(403, "role_too_low", "Not allowed", detail)
-        # A job id that a user chose may contain a slash, which is %2F in a path.
+        # API Gateway decodes every escape of a path but %25. Other servers decode none.
         parts = {name: unquote(value) for name, value in named.items()}
         if not all(part.isascii() and part.isprintable() and len(part) <= ID_CHARACTERS_MAX for part in parts.values()):
             detail = f"an id has at most {ID_CHARACTERS_MAX} printable ASCII characters"

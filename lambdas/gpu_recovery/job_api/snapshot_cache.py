@@ -9,30 +9,43 @@ from typing import Any, Generic, TypeVar
 from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.job_api.redrive import DeadLetterQueue, DeadLetters
 from gpu_recovery.ports.console_snapshots import ConsoleSnapshots
+from gpu_recovery.ports.errors import Unavailable
 
 SNAPSHOT_TTL = timedelta(seconds=5)
 """Time for which a snapshot answers further requests. Its writers write once a minute."""
+FAILURE_TTL = timedelta(seconds=5)
+"""Time for which a failed read answers further requests. Each of them would wait for the timeout of the storage."""
 DEAD_LETTER_TTL = timedelta(seconds=60)
 """The same for the numbers of dead letters, which take a call of SQS for each queue."""
+WEEK_TTL = timedelta(seconds=60)
+"""The same for the figures of the last days, whose items hold up to 400 KB each."""
 Value = TypeVar("Value")
 
 
 class TimedCache(Generic[Value]):
-    """Values by key, each read again when it is older than `ttl`.
-
-    A failed read is raised and not kept, so that the next request tries again.
-    """
+    """Values by key, each read again when it is older than `ttl`, and each failure to read one for `FAILURE_TTL`."""
 
     def __init__(self, ttl: timedelta) -> None:
         self._ttl = ttl
         self._values: dict[str, tuple[Value, datetime]] = {}
+        self._failures: dict[str, tuple[Unavailable, datetime]] = {}
 
     def get(self, key: str, now: datetime, read: Callable[[], Value]) -> Value:
-        """Return the value of the key: the kept value if it is young enough, else the value that `read` returns."""
-        kept = self._values.get(key)
+        """Return the value of the key: the kept value if it is young enough, else the value that `read` returns.
+
+        Raises:
+            Unavailable: `read` raised it, now or a few seconds ago.
+        """
+        kept, failed = self._values.get(key), self._failures.get(key)
         if kept is not None and now - kept[1] < self._ttl:
             return kept[0]
-        value = read()
+        if failed is not None and now - failed[1] < FAILURE_TTL:
+            raise Unavailable(str(failed[0])) from failed[0]
+        try:
+            value = read()
+        except Unavailable as error:
+            self._failures[key] = (error.with_traceback(None), now)
+            raise
         self._values[key] = (value, now)
         return value
 
@@ -45,7 +58,11 @@ class SnapshotCache:
         self._cache = TimedCache[Mapping[str, Any]](SNAPSHOT_TTL)
 
     def load(self, name: SnapshotName, now: datetime) -> Mapping[str, Any]:
-        """Return the snapshot; empty if it was never written. Its `as_of` is the time of its content."""
+        """Return the snapshot; empty if it was never written. Its `as_of` is the time of its content.
+
+        Raises:
+            Unavailable: the storage did not answer, now or a few seconds ago.
+        """
         snapshots = self._snapshots
         return self._cache.get(name, now, lambda: (snapshots.load(name) if snapshots is not None else None) or {})
 
@@ -57,7 +74,11 @@ class DeadLetterCounts:
         self._cache = TimedCache[dict[str, int]](DEAD_LETTER_TTL)
 
     def read(self, dead_letters: Callable[[], DeadLetters], now: datetime) -> dict[str, int]:
-        """Return the depths by the name of the queue."""
+        """Return the depths by the name of the queue.
+
+        Raises:
+            Unavailable: SQS did not answer, now or a few seconds ago.
+        """
 
         def depths() -> dict[str, int]:
             queues = dead_letters()

@@ -1,4 +1,4 @@
-"""Recorder of the GPUs' gauges: writes one sample of an inventory into the GPU history, and never fails."""
+"""Recorder of the GPUs' gauges: writes one sample of an inventory into the GPU history, if its storage answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.gpu_history import sample_text
+from gpu_recovery.ports.errors import Unavailable
 from gpu_recovery.ports.gpu_history import GpuHistory
 
 
@@ -15,11 +16,11 @@ class GaugeRecorder:
     """Writes samples. Charts show them and no decision reads them, so a lost sample costs no heartbeat.
 
     history: receives the samples.
-    failed:  receives the error of a sample that could not be written.
+    failed:  receives the error of a sample that was not written.
     """
 
     history: GpuHistory
-    failed: Callable[[Exception], object]
+    failed: Callable[[Unavailable], object]
 
     def record(self, instance_id: str, inventory: Mapping[str, object], at: datetime) -> None:
         """Write the gauges of an inventory. A later inventory of the same minute replaces the earlier one."""
@@ -27,5 +28,5 @@ class GaugeRecorder:
             text = sample_text(inventory)
             if text is not None:
                 self.history.write(instance_id, at.replace(second=0, microsecond=0), text)
-        except Exception as error:  # noqa: BLE001  # the heartbeat is saved already, and worth more than a sample
+        except Unavailable as error:  # the heartbeat is saved already, and worth more than a sample
             self.failed(error)

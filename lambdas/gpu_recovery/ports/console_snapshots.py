@@ -29,11 +29,23 @@ BEGIN_WITHIN = timedelta(milliseconds=500)
 class ConsoleSnapshots(Protocol):
     """Named JSON documents, each replaced as a whole."""
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
-        """Save the document under the name. The call ends within 1.5 s, and may raise any error."""
+    def save(self, name: SnapshotName, text: str) -> None:
+        """Save the document under the name. The call ends within 1.5 s.
+
+        Args:
+            name: name of the snapshot.
+            text: the document as JSON.
+
+        Raises:
+            Unavailable: the document is not saved.
+        """
 
     def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
-        """Return the document that was saved last under the name; None if there is none."""
+        """Return the document that was saved last under the name; None if there is none.
+
+        Raises:
+            Unavailable: the storage does not answer, or the document is malformed.
+        """
 
 
 class SnapshotWriter:
@@ -53,40 +65,49 @@ class SnapshotWriter:
     ) -> None:
         self._snapshots, self._clock, self._failed = snapshots, clock, failed
         self._written: dict[SnapshotName, tuple[str, datetime]] = {}
+        self._tried: dict[SnapshotName, datetime] = {}
 
-    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> None:
+    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> frozenset[SnapshotName]:
         """Write the documents, each with `as_of`, the time of its content. Never raise.
 
         The snapshot that was written longest ago comes first. If the storage is slow, the others follow in later runs.
 
         Args:
             documents: a function that builds the document, by name. Its failure is reported as that of a write.
+
+        Returns:
+            The names of the snapshots that failed.
         """
         began = self._clock()
+        failed = set[SnapshotName]()
         for name in sorted(documents, key=self._last_write):
             try:
                 now = self._clock()
                 if now - began > BEGIN_WITHIN:
                     raise TimeoutError(f"the other snapshots took {(now - began).total_seconds():.1f} s")
+                self._tried[name] = now
                 self._write(name, documents[name](), began)
             except Exception as failure:  # noqa: BLE001 - the console must not disturb the function that writes
                 self._failed(name, failure)
+                failed.add(name)
+        return frozenset(failed)
 
     def is_old(self, name: SnapshotName, age: timedelta) -> bool:
-        """Return whether this process has not written the snapshot within `age`."""
-        written = self._written.get(name)
-        return written is None or self._clock() - written[1] >= age
+        """Return whether this process has not tried to write the snapshot within `age`."""
+        tried = self._tried.get(name)
+        return tried is None or self._clock() - tried >= age
 
     def _last_write(self, name: SnapshotName) -> float:
         written = self._written.get(name)
         return written[1].timestamp() if written is not None else 0.0
 
     def _write(self, name: SnapshotName, document: Mapping[str, Any], now: datetime) -> None:
-        text = json.dumps(document, sort_keys=True)
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         refresh = MEMBERS_REFRESH if name is SnapshotName.MEMBERS else REFRESH
         last = self._written.get(name)
         if last is not None and last[0] == digest and now - last[1] < refresh:
             return
-        self._snapshots.save(name, {"as_of": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", **document})
+        as_of = f'{{"as_of":"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"'
+        self._snapshots.save(name, f"{as_of},{text[1:]}" if document else f"{as_of}}}")
         self._written[name] = (digest, now)

@@ -50,6 +50,10 @@ class VerdictUnreadable(RecoveryError):
     """A malformed verdict document."""
 
 
+class Unavailable(RecoveryError):
+    """Storage that no decision reads did not answer, or refused a read. Requests that show its content fail."""
+
+
 class TryAgainSoon(RecoveryError):
     """AWS definitely did not carry out the call: it was throttled, or its answers are not consistent yet."""
 

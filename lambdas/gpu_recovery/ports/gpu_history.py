@@ -10,4 +10,8 @@ class GpuHistory(Protocol):
     """Writes samples of the GPUs' gauges."""
 
     def write(self, instance_id: str, at: datetime, text: str) -> None:
-        """Write one sample, which expires after `core.gpu_history.KEPT`. Any error is raised at once."""
+        """Write one sample, which expires after `core.gpu_history.KEPT`.
+
+        Raises:
+            Unavailable: the sample is not written.
+        """

@@ -25,23 +25,48 @@ from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, PassResult, limits_of, read, usual_run_times
 from gpu_recovery.wire.queue import queue_document
 
+FRESH = timedelta(seconds=5)
+"""Time after a try to write the snapshot within which no pass tries again. Readers keep a snapshot as long."""
 PLACED_AGAIN_MAX = 10_000
 """Waiting jobs up to which the view is placed once more after a pass that has moved jobs. It takes some 0.1 s."""
 
 
-def write_snapshot(recovery: Recovery, result: PassResult, writer: SnapshotWriter) -> None:
-    """Write the queue as the pass has left it, if there is time. Never raise.
+class QueueSnapshots:
+    """Writes the snapshot of the queue after passes. It lives as long as its function is warm.
 
     Args:
-        recovery: the loop of the pass.
-        result: what the pass did. Without a pass the snapshot is written if it is old and no job waits.
-        writer: reports failures.
+        writer: writes the snapshot and reports failures.
     """
-    if not result.is_whole or not recovery.has_time():
-        return
-    if result.reading is None and (result.waiting or not writer.is_old(SnapshotName.QUEUE, PASS_INTERVAL_MAX)):
-        return
-    writer.write({SnapshotName.QUEUE: lambda: _document(recovery, result)})
+
+    def __init__(self, writer: SnapshotWriter) -> None:
+        self._writer = writer
+        self._left: PassResult | None = None
+        """The last pass, if it was not written."""
+
+    def write(self, recovery: Recovery, result: PassResult) -> None:
+        """Write the queue as the pass has left it, if there is time. Never raise.
+
+        While jobs come and end, a pass follows a pass. The queue of a pass that follows the last try too soon is not
+        even built; it is written by the next pass or tick.
+
+        Args:
+            recovery: the loop of the pass.
+            result: what the pass did. Without a pass the last pass is written, if it was not; otherwise the queue is
+                read again if the snapshot is old and no job waits.
+        """
+        if not result.is_whole or not recovery.has_time():
+            return
+        if result.reading is None:
+            if self._left is None and (
+                result.waiting or not self._writer.is_old(SnapshotName.QUEUE, PASS_INTERVAL_MAX)
+            ):
+                return
+            result = self._left or result
+        elif not self._writer.is_old(SnapshotName.QUEUE, FRESH):
+            self._left = result
+            return
+        failed = self._writer.write({SnapshotName.QUEUE: lambda: _document(recovery, result)})
+        self._left = result if failed else None
 
 
 def _document(recovery: Recovery, result: PassResult) -> dict[str, Any]:

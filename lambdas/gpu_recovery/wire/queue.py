@@ -40,10 +40,7 @@ def queue_document(view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
     entries = {**view.entries, **view.on_ray}
     return {
         "groups": sorted({entry.group for entry in waiting} | {job.group for job in running}),
-        "waiting": [
-            waiting_view(entry, view, policy) | _why_it_waits(view.of(entry.job_id))
-            for entry in waiting[:SNAPSHOT_JOBS_MAX]
-        ],
+        "waiting": [_snapshot_row(entry, view, policy) for entry in waiting[:SNAPSHOT_JOBS_MAX]],
         "waiting_more": max(0, len(waiting) - SNAPSHOT_JOBS_MAX),
         "running": [running_view(job, entries[job.job_id], view) for job in running[:SNAPSHOT_JOBS_MAX]],
         "running_more": max(0, len(running) - SNAPSHOT_JOBS_MAX),
@@ -104,7 +101,10 @@ def queue_order(view: QueueView) -> Callable[[Entry | RunningJob], tuple[Any, ..
 
 def waiting_view(entry: Entry, view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
     """Return a waiting job with its position and the reason why it waits."""
-    preview = view.of(entry.job_id)
+    return _waiting(entry, view.of(entry.job_id), view, policy)
+
+
+def _waiting(entry: Entry, preview: PlacementPreview | None, view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
     return {
         "job_id": entry.job_id,
         "user": entry.user,
@@ -123,9 +123,11 @@ def waiting_view(entry: Entry, view: QueueView, policy: RecoveryPolicy) -> dict[
     }
 
 
-def _why_it_waits(preview: PlacementPreview | None) -> dict[str, Any]:
-    """Return what a waiting job of a snapshot has in addition: the jobs in its way, and the jobs that leave for it."""
+def _snapshot_row(entry: Entry, view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
+    """Return a waiting job of a snapshot, also with the jobs in its way and the jobs that leave for it."""
+    preview = view.of(entry.job_id)
     return {
+        **_waiting(entry, preview, view, policy),
         "blockers": list(preview.blockers) if preview else [],
         "would_suspend": list(preview.would_suspend) if preview else [],
     }

@@ -20,6 +20,7 @@ Run = Callable[..., Result]
         (401, {}, "an operator makes a new one with `gpu-recovery token issue --user NAME`."),
         (403, {}, "takes signed requests (GPU_RECOVERY_AUTH=iam)"),
         (403, {"code": "role_too_low"}, "Your role does not allow this"),
+        (403, {"code": "needs_token"}, "to a token instead of a session"),
         (401, {"code": "not_signed"}, "set GPU_RECOVERY_AUTH=iam"),
         (403, {"code": "unknown_principal"}, "Use a role that the deployment knows"),
         (403, {"code": "foreign_user"}, "leave --user and the field user out."),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import InstanceStatus, RepairLevel, RepairNeed
+from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later
 from tests.lambdas.api_gateway import Api, refused
@@ -108,6 +110,37 @@ def test_a_filtered_page_has_at_most_a_hundred_and_reads_the_listing_once(api: A
     assert len(body["instances"]) == 100 and body["next_cursor"]
     assert api.functions.aws.operations()["Query"] == 4
     assert len(api.get("/instances").body["instances"]) == 120
+
+
+def test_the_fleet_is_read_once_for_all_pages_and_tabs(api: Api) -> None:
+    """Twenty tabs that poll a filtered list, and its further pages, cost one reading in five seconds."""
+    for number in range(5):
+        api.functions.store.save_instance(instance(f"i-0{number:016x}"))
+
+    def reads(**query: str) -> tuple[int, Any]:
+        body = api.get("/instances", **query).body
+        return api.functions.aws.operations()["Query"], body
+
+    assert reads(order="since", limit="2")[0] == 4
+    assert reads(status="AVAILABLE", order="lemon")[0] == 0
+    api.functions.now += SNAPSHOT_TTL
+    queries, body = reads(order="since", limit="2")
+    assert queries == 4
+    seen = list(body["instances"])
+    while body["next_cursor"] is not None:
+        api.functions.now += timedelta(seconds=10)
+        queries, body = reads(order="since", limit="2", cursor=body["next_cursor"])
+        assert queries == 0
+        seen += body["instances"]
+    assert len({one["instance_id"] for one in seen}) == len(seen) == 5
+    assert reads(order="since")[0] == 4
+
+
+def test_a_list_after_an_order_shows_what_was_ordered(fleet: Api) -> None:
+    """The person who gave the order looks at the list next."""
+    assert D in ids(fleet, status="AVAILABLE")
+    assert fleet.post(f"/instances/{D}/quarantine", {}).status == 200
+    assert D in ids(fleet, status="QUARANTINED") and D not in ids(fleet, status="AVAILABLE")
 
 
 def test_a_list_shows_rack_and_group(fleet: Api) -> None:

@@ -110,12 +110,19 @@ def test_a_wish_that_cannot_be_is_refused(api: Api, asked: Any, field: str) -> N
     assert api.get(TOKENS).body["tokens"] == []
 
 
-@pytest.mark.parametrize("name", ["i-0123", "fleet", "i-0AAAAAAAAAAAAAAAA", "i-0aaaaaaaaaaaaaaaaa0", "tokens%23x", "x"])
+@pytest.mark.parametrize("name", ["i-0123", "fleet", "i-0AAAAAAAAAAAAAAAA", "i-0aaaaaaaaaaaaaaaaa0", "tokens", "x"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 def test_only_what_an_instance_can_be_called_has_tokens(api: Api, method: str, name: str) -> None:
     """A misspelt instance would have a token that opens nothing of use."""
     path = f"/api/v2/instances/{name}/tokens" + ("/0123456789ab" if method == "DELETE" else "")
     refused(api.call(method, path), 422, "instance_id")
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+def test_no_path_names_the_item_of_a_holder(api: Api, method: str) -> None:
+    """A number sign, which API Gateway decodes, is part of no id."""
+    path = "/api/v2/instances/tokens%23x/tokens" + ("/0123456789ab" if method == "DELETE" else "")
+    refused(api.call(method, path), 404)
 
 
 def test_an_instance_has_two_live_tokens_at_most(api: Api) -> None:

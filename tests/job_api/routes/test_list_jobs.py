@@ -124,9 +124,10 @@ def test_a_cursor_of_another_listing_is_refused(api: Api) -> None:
 
 
 def test_a_job_id_with_a_slash_is_read_and_canceled(api: Api) -> None:
-    """People name the jobs that are adopted, and a slash travels as %2F."""
+    """People name the jobs that are adopted. A slash travels as %2F, which API Gateway decodes."""
     api.functions.store.create_job(job("team/run-17"), "")
-    assert api.get("/jobs/team%2Frun-17").body["job_id"] == "team/run-17"
+    for what in ("", "/explain", "/timeline"):
+        assert api.get(f"/jobs/team%2Frun-17{what}").body["job_id"] == "team/run-17"
     assert api.post("/jobs/team%2Frun-17/cancel").body["status"] == "CANCELED"
 
 

@@ -13,7 +13,9 @@ from botocore.exceptions import ClientError
 from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.job_api.snapshot_cache import FAILURE_TTL
 
+from tests.aws.environment import FUNCTION
 from tests.aws.records import NOW, A, instance
 from tests.lambdas.api_gateway import Api, user_token
 
@@ -53,6 +55,7 @@ def test_without_snapshots_the_answers_are_empty(api: Api) -> None:
     keeps_objects(api)
     overview = api.get("/overview").body
     assert not any(value for name, value in overview.items() if name != "dead_letters")
+    assert overview["missing"] == []
     shown = api.get("/fleet/map").body
     assert (shown["as_of"], shown["members"], shown["status"], shown["statuses"]) == (None, None, "", [])
     members = api.get("/fleet/members").body
@@ -143,7 +146,7 @@ def test_dead_letters_that_cannot_be_counted_hide_nothing_else(api: Api) -> None
     api.functions.aws.answers["GetQueueAttributes"] = refuse
     overview = api.get("/overview").body
     assert overview["dead_letters"] is None and overview["fleet"]["instances"] == 1
-    assert api.functions.logged("dead letters not counted")
+    assert overview["missing"] == ["dead_letters"] and api.functions.logged("overview without dead_letters")
 
 
 @pytest.mark.parametrize("path", POLLED)
@@ -170,15 +173,100 @@ def test_an_unchanged_answer_is_not_sent_again(api: Api, path: str) -> None:
     assert (answer["statusCode"], answer["body"]) == (304, "")
 
 
-def test_an_event_history_that_cannot_be_read_hides_nothing_else(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its part of the overview is empty, and the log says why."""
+def hangs(api: Api, *parts: str) -> None:
+    """Let storage never answer, and the time of the functions pass while a client waits: s3, sqs, the history."""
+    table = FUNCTION["EVENT_HISTORY_TABLE_NAME"]
+
+    def is_hung(service: str, asked: dict[str, Any]) -> bool:
+        return service in parts or ("history" in parts and asked.get("TableName") == table)
+
+    def wait(seconds: float) -> None:
+        api.functions.now += timedelta(seconds=seconds)
+
+    api.functions.aws.hangs, api.functions.aws.wait = is_hung, wait
+
+
+MISSING = {
+    "s3": ["fleet", "queue"],
+    "history": ["incidents", "events", "week"],
+    "sqs": ["dead_letters"],
+}
+
+
+@pytest.mark.parametrize("storage", MISSING)
+def test_storage_that_never_answers_hides_its_parts_alone_and_is_asked_once(api: Api, storage: str) -> None:
+    """The answer names the missing parts. Further requests within five seconds do not wait again."""
+    with_fleet(api)
+    hangs(api, storage)
+    began = api.functions.now
+    overview = api.get("/overview").body
+    assert overview["missing"] == MISSING[storage]
+    assert api.functions.now - began <= timedelta(seconds=5)
+    assert (overview["fleet"] is None) == (storage == "s3")
+    assert (overview["dead_letters"] is None) == (storage == "sqs")
+    assert f"overview without {MISSING[storage][0]}" in api.functions.log.getvalue()
+    waited = api.functions.now
+    assert api.get("/overview").body["missing"] == MISSING[storage]
+    assert api.functions.now == waited
+    hangs(api)
+    api.functions.now += FAILURE_TTL
+    assert api.get("/overview").body["missing"] == []
+
+
+def test_the_overview_ends_in_time_while_nothing_answers(api: Api) -> None:
+    """The function has 29 seconds, and a page asks again. Parts that are not begun in time are missing, too."""
+    with_fleet(api)
+    hangs(api, *MISSING)
+    began = api.functions.now
+    assert sorted(api.get("/overview").body["missing"]) == sorted(part for parts in MISSING.values() for part in parts)
+    assert api.functions.now - began <= timedelta(seconds=6.5)
+
+
+@pytest.mark.parametrize("path", POLLED[1:])
+def test_a_polled_route_whose_storage_does_not_answer_is_busy(api: Api, path: str) -> None:
+    """503 with the time after which to ask again, and one short wait in five seconds."""
+    with_fleet(api)
+    hangs(api, "s3")
+    began = api.functions.now
+    for _ in range(3):
+        answer = api.get(path)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert api.functions.now - began <= timedelta(seconds=1.5)
+
+
+@pytest.mark.parametrize("path", ["/events", "/incidents", "/incidents?", "/summary"])
+def test_a_list_whose_history_does_not_answer_is_busy(api: Api, path: str) -> None:
+    """As above. The client repeats the request."""
+    hangs(api, "history")
+    began = api.functions.now
+    assert api.get(path.rstrip("?"), **({"state": "open"} if "?" in path else {})).status == 503
+    assert api.functions.now - began <= timedelta(seconds=1.5)
+
+
+@pytest.mark.parametrize(
+    ("stream", "position", "part"),
+    [("events#2026-11-21", "2026-11-21T08:00:00.000Z", "events"), ("days", "2026-11-21#000", "week")],
+)
+def test_a_malformed_text_of_the_history_hides_its_part_alone(api: Api, stream: str, position: str, part: str) -> None:
+    """A release that we do not know may have written it."""
+    with_fleet(api)
+    texts = {"event": "no JSON", "text": "no JSON", "until": "2026-11-21T09:00:00.000Z", "parts": "1"}
+    item = {name: {"S": text} for name, text in {"stream": stream, "at": position, **texts}.items()}
+    api.functions.aws.client("dynamodb").put_item(TableName=FUNCTION["EVENT_HISTORY_TABLE_NAME"], Item=item)
+    assert api.get("/overview").body["missing"] == [part]
+
+
+def test_the_figures_of_the_week_are_read_once_a_minute(api: Api) -> None:
+    """Their items hold up to 400 KB each."""
     with_fleet(api)
 
-    def broken(*asked: object, **how: object) -> list[object]:
-        raise ClientError({"Error": {"Code": "InternalServerError"}}, "Query")
+    def reads_of_days() -> int:
+        api.get("/overview")
+        asked = api.functions.aws.asked("Query")
+        return sum("days" in str(one["ExpressionAttributeValues"]) for one in asked)
 
-    monkeypatch.setattr("gpu_recovery.job_api.history_figures.latest_incidents", broken)
-    overview = api.get("/overview").body
-    assert (overview["incidents"], overview["events"], overview["week"]) == ([], [], None)
-    assert overview["fleet"] is not None
-    assert "event history not read" in api.functions.log.getvalue()
+    assert reads_of_days() == 1
+    api.functions.now += timedelta(seconds=59)
+    assert reads_of_days() == 0
+    api.functions.now += timedelta(seconds=1)
+    assert reads_of_days() == 1

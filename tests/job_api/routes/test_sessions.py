@@ -14,6 +14,7 @@ from tests.job_api.submissions import ASKED
 from tests.lambdas.api_gateway import Api, refused, user_token
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+ANA = "/users/ana/tokens"
 OWN = {**ASKED, "user": "ana"}
 
 
@@ -88,16 +89,39 @@ def test_a_new_operator_token_ends_every_session_of_the_old(api: Api, monkeypatc
     refused(api.call("GET", "/api/v2/me", token=opened), 401)
 
 
-@pytest.mark.parametrize("user", ["", "ana"])
-def test_a_session_exchanged_for_another_ends_no_later_and_rises_no_higher(api: Api, user: str) -> None:
+@pytest.mark.parametrize(("user", "role"), [("", "viewer"), ("ana", "user")])
+def test_a_session_exchanged_for_another_ends_no_later_and_rises_no_higher(api: Api, user: str, role: str) -> None:
     """Else a session could renew itself for ever, or a viewer could become an operator."""
     token = user_token(api, "ana", "operator") if user else None
-    first = session(api, token, role="user", expires_in_s=600)
+    first = session(api, token, role=role, expires_in_s=600)
     second = api.post("/sessions", {"expires_in_s": 43_200}, token=first).body
     ends = api.call("GET", "/api/v2/me", token=first).body["expires_at"]
-    assert (second["role"], second["expires_at"]) == ("user", ends)
+    assert (second["role"], second["expires_at"]) == (role, ends)
     refused(api.post("/sessions", {"role": "operator"}, token=first), 403, "role")
     assert api.call("GET", "/api/v2/me", token=f"Bearer {second['session']}").body["user"] == (user or "an operator")
+
+
+@pytest.mark.parametrize("path", [ANA, f"/instances/{A}/tokens"])
+@pytest.mark.parametrize("user", ["", "ada"])
+def test_no_session_issues_a_token(api: Api, path: str, user: str) -> None:
+    """The token would outlive the session. An operator's session still lists and revokes tokens."""
+    acts = session(api, user_token(api, user, "operator") if user else None)
+    answer = api.post(path, {"expires_in_s": 60}, token=acts)
+    refused(answer, 403)
+    assert answer.body["code"] == "needs_token"
+    assert api.get(path).body["tokens"] == []
+    issued = api.post(path).body
+    token_id = issued.get("id") or issued["token_id"]
+    assert api.call("GET", f"/api/v2{path}", token=acts).body["tokens"][0]["live"] is True
+    assert api.call("DELETE", f"/api/v2{path}/{token_id}", token=acts).body["live"] is False
+
+
+def test_a_session_of_the_role_user_needs_a_user(api: Api) -> None:
+    """The operator token has no user: its session of this role would own every job that has no user."""
+    refused(api.post("/sessions", {"role": "user"}), 422, "role")
+    refused(api.post("/sessions", {"role": "user"}, token=session(api)), 422, "role")
+    for role in ("viewer", "operator"):
+        assert api.post("/sessions", {"role": role}).status == 201
 
 
 def test_a_session_takes_none_of_the_places_of_tokens(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from gpu_recovery.auth.authenticator import TOKEN_CACHE_TTL
@@ -51,6 +52,17 @@ def test_a_token_of_a_user_is_shown_once_and_kept_as_a_hash(api: Api, functions:
     shown = json.dumps(functions.kept()) + functions.log.getvalue() + json.dumps(listing)
     assert answer.body["token"][17:60] not in shown and answer.body["token"][61:] not in shown
     assert listing["tokens"][0]["note"] == "laptop"
+
+
+@pytest.mark.parametrize("name", ["lab/dora", "lab/tokens", "a/tokens/b", "a//b"])
+def test_a_name_with_slashes_is_a_user(api: Api, name: str) -> None:
+    """API Gateway decodes the slashes of a path: the function gets /users/lab/dora/tokens."""
+    path = f"/users/{quote(name, safe='')}/tokens"
+    issued = api.post(path, {"role": "user"}).body
+    assert api.call("GET", "/api/v2/me", token=f"Bearer {issued['token']}").body["user"] == name
+    assert [one["id"] for one in api.get(path).body["tokens"]] == [issued["id"]]
+    revoked = api.call("DELETE", f"/api/v2{path}/{issued['id']}").body
+    assert (revoked["user"], revoked["live"]) == (name, False)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core.gpu_history import ATTRIBUTE, GAUGES, KEPT, Bucket, Sample, sample_in, stream_of, thinned
@@ -30,8 +30,8 @@ def read_gauges(dependencies: Dependencies, request: Request) -> ApiResponse:
     instance_id, now = request.named["instance_id"], dependencies.recovery.clock()
     if dependencies.recovery.store.load_instance(instance_id) is None:
         raise no_instance(instance_id)
-    until = _time(request, "to", now)
-    since = _time(request, "from", until - SPAN)
+    until = request.time("to") or now
+    since = request.time("from") or until - SPAN
     if not timedelta() < until - since <= KEPT:
         raise ApiError(400, "bad_query", "Bad from", f"from must be before to, by {KEPT.days} days at most", "from")
     points = request.number("points", POINTS_DEFAULT, 1, POINTS_MAX) or POINTS_DEFAULT
@@ -78,17 +78,6 @@ def _columns(buckets: list[Bucket]) -> list[dict[str, Any]]:
         }
         for gpu in range(count)
     ]
-
-
-def _time(request: Request, name: str, default: datetime) -> datetime:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + in a query is decoded as a space
-    except (ValueError, OverflowError) as error:
-        detail = "must be a time such as 2026-11-21T09:00:00Z"
-        raise ApiError(400, "bad_query", f"Bad {name}", detail, name) from error
 
 
 _TIME = {"type": "string", "format": "date-time"}

@@ -52,18 +52,20 @@ class InstanceFilter:
         return PURPOSE if self == InstanceFilter() else "\n".join((PURPOSE, *names))
 
     def shows(self, instance: ListedInstance) -> bool:
-        """Return whether the list shows an instance of one of the statuses."""
+        """Return whether the list shows an instance that is present."""
         waits = {instance.need.job_id} if instance.need is not None else set()
         jobs = {*instance.claims, instance.reserved_for, *waits}
+        if self.statuses and instance.status not in self.statuses:
+            return False
         return instance.instance_id.startswith(self.prefix) and (not self.job or self.job in jobs)
 
 
 def list_instances(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return a page of the instances that have not left the cluster, without their history.
 
-    Without a filter they are sorted by id. A list with `status`, `job` or another `order` reads the index of the whole
-    fleet, which holds no histories, and its pages are shorter. The heartbeats of the page are read too: one call for a
-    hundred instances.
+    Without a filter they are sorted by id. A list with `status`, `job` or another `order` needs the index of the whole
+    fleet, which holds no histories. It is read once for all pages, and at most every five seconds; the pages are
+    shorter. The heartbeats of the page are read too: one call for a hundred instances.
 
     Raises:
         ApiError: 400, a parameter is malformed.
@@ -105,8 +107,9 @@ def _sorted_page(
         SINCE: lambda instance: (-instance.status_at.timestamp(), instance.instance_id),
         LEMON: lambda instance: (-percent(instance.past, now), instance.instance_id),
     }
-    instances = dependencies.recovery.store.instances_in(wanted.statuses or PRESENT, failures)
-    shown = [instance for instance in instances if wanted.shows(instance)]
+    listing = dependencies.instance_listings.read(dependencies.recovery, "cursor" not in request.query)
+    failures += listing.unreadable
+    shown = [instance for instance in listing.instances if wanted.shows(instance)]
     return page_of(
         dependencies,
         request,

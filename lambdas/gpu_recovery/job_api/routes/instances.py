@@ -63,6 +63,7 @@ def _handle_request(
     decision = dependencies.recovery.handle(instance_id, event)
     if decision is None:
         raise no_instance(instance_id)
+    dependencies.instance_listings.forget()
     if decision.outcome is not EventOutcome.APPLIED:
         detail = f"{instance_id} is {decision.record.status}: {decision.reason}"
         raise ApiError(409, "not_possible", refusal_title, detail)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from gpu_recovery.core.job.record import TERMINAL, WAITING, JobStatus, ListedJob
@@ -50,7 +49,9 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise ApiError(400, "bad_query", "Bad order", detail, "order")
     view = job_row if request.choice("fields", "all", "all", "list") == "list" else job_summary
     limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
-    query = JobQuery(statuses, order == NEWEST, _since(request), prefix, request.query.get("user"), _group(request))
+    query = JobQuery(
+        statuses, order == NEWEST, request.time("since"), prefix, request.query.get("user"), _group(request)
+    )
     purpose = "jobs" if order == BY_STATUS else f"jobs/{order}"
     cursor = request.query.get("cursor")
     place = None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
@@ -117,17 +118,6 @@ def _group(request: Request) -> str | None:
         detail = "must be letters, digits, dots, dashes and underscores, at most 63"
         raise ApiError(400, "bad_query", "Bad group", detail, "group")
     return group
-
-
-def _since(request: Request) -> datetime | None:
-    text = request.query.get("since")
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + in a query is decoded as a space
-    except (ValueError, OverflowError) as error:
-        detail = "must be a time such as 2026-11-21T09:00:00Z"
-        raise ApiError(400, "bad_query", "Bad since", detail, "since") from error
 
 
 def _enum(*values: str) -> dict[str, Any]:

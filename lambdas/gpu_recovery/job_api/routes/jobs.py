@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.core.job.record import WAITING, Job, JobStatus
+from gpu_recovery.core.job.record import WAITING, Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.view import PlacementPreview
 from gpu_recovery.job_api.dependencies import Dependencies
@@ -19,15 +19,10 @@ from gpu_recovery.wire.attempts import attempt_views
 from gpu_recovery.wire.jobs import decision_views, job_view, records_of
 from gpu_recovery.wire.json_body import read_json, time_text
 
-PAGE_MAX, PAGE_DEFAULT = 200, 50
-"""Jobs of a page: upper bound and default."""
-PAGES_READ_MAX = 10
-"""Pages of the store that one request reads at most, to fill its page with jobs that match the query."""
 KEY_CHARACTERS_MAX = 255
 """Upper bound of the characters of an idempotency key."""
 YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
 """Media types of a YAML body. A body of any other type is read as JSON."""
-STATUSES = [status.value for status in JobStatus]
 
 
 def submit_job(dependencies: Dependencies, request: Request) -> ApiResponse:

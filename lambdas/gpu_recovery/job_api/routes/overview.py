@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.history_figures import history_figures
+from gpu_recovery.job_api.history_figures import latest_event_views, open_incident_views, week_view
+from gpu_recovery.job_api.overview_parts import OverviewPart, OverviewParts
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiResponse
 
@@ -27,11 +25,18 @@ _LIMITS = (
 
 
 def read_overview(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return the overview. A part whose snapshot is missing is null or empty."""
-    now = dependencies.recovery.clock()
-    fleet, queue = (dependencies.snapshots.load(name, now) for name in (SnapshotName.LIMITS, SnapshotName.QUEUE))
+    """Return the overview. A part that was never written is null or empty. So is a part of `missing`."""
+    parts, snapshots = OverviewParts(dependencies), dependencies.snapshots
+    fleet = parts.read(OverviewPart.FLEET, lambda now: snapshots.load(SnapshotName.LIMITS, now)) or {}
+    queue = parts.read(OverviewPart.QUEUE, lambda now: snapshots.load(SnapshotName.QUEUE, now)) or {}
+    incidents = parts.read(OverviewPart.INCIDENTS, lambda now: open_incident_views(dependencies, now))
+    events = parts.read(OverviewPart.EVENTS, lambda now: latest_event_views(dependencies, now))
+    week = parts.read(OverviewPart.WEEK, lambda now: week_view(dependencies, now))
+    dead_letters = parts.read(
+        OverviewPart.DEAD_LETTERS,
+        lambda now: dependencies.dead_letter_counts.read(dependencies.dead_letters, now),
+    )
     limits = fleet.get("limits", {})
-    history = history_figures(dependencies)
     waiting_for_operator = limits.get("for_a_person", [])
     return ApiResponse(
         200,
@@ -45,21 +50,13 @@ def read_overview(dependencies: Dependencies, request: Request) -> ApiResponse:
             "for_a_person_more": max(0, len(waiting_for_operator) - LISTED_MAX),
             "totals": queue.get("totals", []),
             "quotas": queue.get("quotas", []),
-            "incidents": history.incidents,
-            "events": history.events,
-            "week": history.week,
-            "dead_letters": _dead_letters(dependencies),
+            "incidents": incidents or [],
+            "events": events or [],
+            "week": week,
+            "dead_letters": dead_letters,
+            "missing": list(parts.missing),
         },
     )
-
-
-def _dead_letters(dependencies: Dependencies) -> Mapping[str, Any] | None:
-    """Return the numbers of dead letters by queue; None if they cannot be read, which must not hide the rest."""
-    try:
-        return dependencies.dead_letter_counts.read(dependencies.dead_letters, dependencies.recovery.clock())
-    except Exception as error:
-        dependencies.log.warning("dead letters not counted", exc_info=error)
-        return None
 
 
 ROUTES = (Route("GET", "/api/v2/overview", read_overview, "What an operator looks at first", {200: "Overview"}),)

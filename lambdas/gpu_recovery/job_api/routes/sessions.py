@@ -19,6 +19,7 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
 
     Raises:
         ApiError: 409, the deployment takes signed requests only; 403, the role exceeds the role of the token.
+        SpecInvalid: the body is wrong, or asks for the role `user` although the token has no user.
     """
     if dependencies.principals is not None:
         detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a session is useless"
@@ -29,6 +30,9 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
     if not caller.role.covers(role):
         detail = f"the token has the role {caller.role}, which does not include the role {role}"
         raise ApiError(403, "role_too_low", "Not allowed", detail, "role")
+    if role is Role.USER and not caller.user:
+        # A caller in this role owns the jobs of its user, and the user of the operator token would be "".
+        raise SpecInvalid("role", "must be viewer or operator: the operator token has no user")
     parent = caller.token_id or operator_mark(dependencies)
     now = dependencies.recovery.clock()
     session = new_session(caller.user, role, parent, caller.expires_at, now, lifetime_s)

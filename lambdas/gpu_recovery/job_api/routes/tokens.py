@@ -32,9 +32,14 @@ class TokenRoutes:
     def issue_token(self, dependencies: Dependencies, request: Request) -> ApiResponse:
         """Issue a token for the holder. Only this answer (201) contains the token itself.
 
+        A session issues none: the new token would outlive the session, and could have a higher role.
+
         Raises:
-            ApiError: 409, the deployment takes signed requests only.
+            ApiError: 403, the caller sent a session; 409, the deployment takes signed requests only.
         """
+        if request.caller.is_session:
+            detail = "a session cannot issue tokens: use a token, with `gpu-recovery token issue`"
+            raise ApiError(403, "needs_token", "Needs a token", detail)
         if dependencies.principals is not None:
             detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a token is useless"
             raise ApiError(409, "no_tokens", "No tokens here", detail)
