@@ -6,7 +6,7 @@ import { causeText, Instances, lastMessage, mustActAbout } from "../parts/incide
 import { type Entry, entriesOf, markdownOf } from "../parts/incident-thread";
 import { Loaded } from "../parts/loaded";
 import { Status } from "../parts/status";
-import { Ago, Clock, local, span } from "../parts/time";
+import { Ago, Clock, local, secondsBetween, span } from "../parts/time";
 import { path, to } from "../place";
 import { texts } from "../texts";
 
@@ -50,7 +50,7 @@ const t = texts({
   },
   zh: {
     opened: "开始于",
-    after: "{span}后关闭",
+    after: "历时 {span} 后结束",
     since: "已持续",
     gpus: "{n} 个 GPU",
     lost: "损失 {n} GPU 小时",
@@ -76,13 +76,13 @@ const t = texts({
     failed: "第一个故障",
     rank: "rank {n}，位于",
     exit: "退出码 {n}",
-    message: "发给运维人员的消息",
+    message: "发给操作员的消息",
     passed: "{n} 个实例检查通过",
     more: "另有 {n} 条未显示。",
     recovery_started: "恢复开始",
     recovery_succeeded: "恢复成功",
     recovery_failed: "恢复失败",
-    operator_action_required: "需要运维人员处理",
+    operator_action_required: "需要操作员处理",
     noEvidence: "还没有诊断结果。",
   },
 });
@@ -112,6 +112,16 @@ export function Incident() {
 
 function Head({ of }: { of: Schemas["IncidentThread"] }) {
   const told = lastMessage(of);
+  const { job_id, state } = of;
+  const polled = usePolled(
+    `job ${job_id} of ${of.incident_id} ${state}`,
+    async (signal) =>
+      job_id === null || state === "closed"
+        ? undefined
+        : await bodyOf(client.GET("/api/v2/jobs/{job_id}", { params: { path: { job_id } }, signal })),
+    () => (state === "closed" ? null : 10_000),
+  );
+  const job = polled.data.value;
   return (
     <header class="head">
       <h1 class="id">{of.incident_id}</h1>
@@ -122,7 +132,7 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
             {t("since")} <Ago at={of.opened_at} bare />
           </>
         ) : (
-          t("after", { span: span(seconds(of.opened_at, of.closed_at)) })
+          t("after", { span: span(secondsBetween(of.opened_at, of.closed_at)) })
         )}
         {" · "}
         {t("opened")} <time dateTime={of.opened_at} title={of.opened_at}>{local(of.opened_at)}</time>
@@ -145,7 +155,7 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
         {of.reason}
       </p>
       <p class="act">
-        <strong>{t("act")}</strong> {mustActAbout(of)}
+        <strong>{t("act")}</strong> {mustActAbout(of, job)}
         {of.state === "open" && told !== null && (
           <>
             {" "}
@@ -153,16 +163,16 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
           </>
         )}
       </p>
-      <Copy of={of} />
+      <Copy of={of} job={job} />
     </header>
   );
 }
 
-function Copy({ of }: { of: Schemas["IncidentThread"] }) {
+function Copy({ of, job }: { of: Schemas["IncidentThread"]; job: Schemas["Job"] | undefined }) {
   const [copied, setCopied] = useState("");
   const [byHand, setByHand] = useState("");
   const copy = async (): Promise<void> => {
-    const text = markdownOf(of);
+    const text = markdownOf(of, job);
     try {
       await navigator.clipboard.writeText(text);
       setCopied(text);
@@ -307,7 +317,7 @@ function Phases({ of }: { of: Schemas["IncidentThread"] }) {
               </td>
               <td data-label={t("until")}>{phase.until === null ? t("lasts") : <Clock at={phase.until} />}</td>
               <td data-label={t("duration")}>
-                {phase.until === null ? <Ago at={phase.since} bare /> : span(seconds(phase.since, phase.until))}
+                {phase.until === null ? <Ago at={phase.since} bare /> : span(secondsBetween(phase.since, phase.until))}
               </td>
             </tr>
           ))}
@@ -315,8 +325,4 @@ function Phases({ of }: { of: Schemas["IncidentThread"] }) {
       </table>
     </section>
   );
-}
-
-function seconds(since: string, until: string): number {
-  return (Date.parse(until) - Date.parse(since)) / 1_000;
 }

@@ -5,7 +5,7 @@ import { usePolled } from "../live";
 import { causeText, Instances } from "../parts/incident-facts";
 import { Loaded } from "../parts/loaded";
 import { Status } from "../parts/status";
-import { Ago, span } from "../parts/time";
+import { Ago, secondsBetween, span } from "../parts/time";
 import { query, refine, to } from "../place";
 import { texts } from "../texts";
 
@@ -32,18 +32,18 @@ const t = texts({
     lost: "GPU-hours lost",
   },
   zh: {
-    title: "事件",
+    title: "事故",
     show: "显示",
-    all: "未关闭和已关闭",
-    open: "未关闭",
-    closed: "已关闭",
+    all: "未结束和已结束",
+    open: "未结束",
+    closed: "已结束",
     of: "只看任务",
-    noneOpen: "没有未关闭的事件。",
-    noneClosed: "没有已关闭的事件。",
+    noneOpen: "没有未结束的事故。",
+    noneClosed: "没有已结束的事故。",
     more: "下一页",
     first: "第一页",
     state: "状态",
-    id: "事件",
+    id: "事故",
     cause: "原因",
     where: "实例",
     job: "任务",
@@ -156,7 +156,7 @@ function Rows({ of }: { of: Schemas["Incident"][] }) {
               {incident.closed_at === null ? (
                 <Ago at={incident.opened_at} bare />
               ) : (
-                span((Date.parse(incident.closed_at) - Date.parse(incident.opened_at)) / 1_000)
+                span(secondsBetween(incident.opened_at, incident.closed_at))
               )}
             </td>
             <td data-label={t("gpus")}>{incident.gpus}</td>

@@ -67,14 +67,14 @@ const t = texts({
     since: "已持续",
     epoch: "第 {n} 纪元",
     rack: "机架 {name}",
-    group: "组 {name}",
+    group: "分组 {name}",
     boot: "启动",
     booted: "始于",
     heartbeat: "心跳",
     deadline: "下次判定",
     count: "{n} 个 GPU",
     act: "需要你处理吗？",
-    incident: "事件",
+    incident: "事故",
     needs: "需要",
     held: "暂缓",
     leaves: "将离开",
@@ -210,56 +210,31 @@ function Facts({ one }: { one: One }) {
   return (
     <dl class="fields">
       {one.need !== null && (
-        <div>
-          <dt>{t("needs")}</dt>
-          <dd lang="en">
-            <strong>{one.need.rung}</strong> {one.need.evidence} <Ago at={one.need.seen_at} />
-          </dd>
-        </div>
+        <Fact name={t("needs")} strong={one.need.rung} sentence={one.need.evidence} at={one.need.seen_at} />
       )}
-      {one.held !== null && (
-        <div>
-          <dt>{t("held")}</dt>
-          <dd lang="en">
-            {one.held.because} <Ago at={one.held.since} />
-          </dd>
-        </div>
-      )}
+      {one.held !== null && <Fact name={t("held")} sentence={one.held.because} at={one.held.since} />}
       {one.departure !== null && (
-        <div>
-          <dt>{t("leaves")}</dt>
-          <dd lang="en">
-            {one.departure.sentence || one.departure.kind} <Ago at={one.departure.leaves_at} />
-          </dd>
-        </div>
+        <Fact name={t("leaves")} sentence={one.departure.sentence || one.departure.kind} at={one.departure.leaves_at} />
       )}
-      {one.lemon.score > 0 && (
-        <div>
-          <dt>{t("lemon")}</dt>
-          <dd lang="en">
-            {one.lemon.score} % {one.lemon.made_of}
-          </dd>
-        </div>
-      )}
+      {one.lemon.score > 0 && <Fact name={t("lemon")} strong={`${one.lemon.score} %`} sentence={one.lemon.made_of ?? ""} at={null} />}
       {reports.map(([kind, report]) => (
-        <div key={kind}>
-          <dt>
-            {t("health")} {kind}
-          </dt>
-          <dd lang="en">
-            <strong>{report.status}</strong> {report.sentence} <Ago at={report.since} />
-          </dd>
-        </div>
+        <Fact key={kind} name={`${t("health")} ${kind}`} strong={report.status} sentence={report.sentence} at={report.since} />
       ))}
       {one.out_of_use.map((why) => (
-        <div key={why.kind}>
-          <dt>{t("out")}</dt>
-          <dd lang="en">
-            <strong>{why.kind}</strong> {why.because} {why.since !== null && <Ago at={why.since} />}
-          </dd>
-        </div>
+        <Fact key={why.kind} name={t("out")} strong={why.kind} sentence={why.because} at={why.since} />
       ))}
     </dl>
+  );
+}
+
+function Fact({ name, strong = "", sentence, at }: { name: string; strong?: string; sentence: string; at: string | null }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        {strong !== "" && <strong>{strong}</strong>} <span lang="en">{sentence}</span> {at !== null && <Ago at={at} />}
+      </dd>
+    </div>
   );
 }
 

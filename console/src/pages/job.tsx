@@ -1,15 +1,18 @@
 // One job: where it is, why, what it printed, and what may be ordered.
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
+import { useDiagnosis } from "../diagnosis";
 import { usePolled } from "../live";
 import { Confirm, type Order } from "../parts/confirm";
 import { Gantt } from "../parts/gantt";
+import { ENDED, mustAct } from "../parts/job-facts";
 import { type JobOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/job-orders";
 import { Loaded } from "../parts/loaded";
 import { Log } from "../parts/log";
+import { Problem } from "../parts/problem";
 import { Status } from "../parts/status";
 import { Ago, Clock } from "../parts/time";
-import { Verdict } from "../parts/verdict";
+import { AnyVerdict } from "../parts/verdict";
 import { path, query, refine, to } from "../place";
 import { texts } from "../texts";
 
@@ -31,13 +34,6 @@ const t = texts({
     blockers: "in its way",
     wouldSuspend: "would suspend",
     act: "Must you act?",
-    actWait: "No. The job starts by itself when its GPUs are free.",
-    actRun: "No. The job runs.",
-    actHeal: "No. The job is being recovered. You are notified if it cannot be.",
-    actLost: "Not yet. The job is out of contact. It is decided at the deadline.",
-    actHeld: "Yes, if the job is to go on: it is suspended until someone resumes it.",
-    actFailed: "Yes. The job has failed and is not tried again. Read the cause, then submit it again.",
-    actEnded: "No. The job has ended.",
     time: "Time",
     change: "Change",
     reason: "Reason",
@@ -71,20 +67,13 @@ const t = texts({
     since: "已持续",
     attempt: "第 {n} 次尝试，最多计 {max} 次",
     deadline: "下次判定",
-    incident: "事件",
+    incident: "事故",
     waits: "等待",
     place: "队列第 {n} 位",
     earliest: "最早启动",
     blockers: "挡在前面",
     wouldSuspend: "会挂起",
     act: "需要你处理吗？",
-    actWait: "不需要。GPU 空闲后任务会自动启动。",
-    actRun: "不需要。任务在运行。",
-    actHeal: "不需要。任务正在恢复；如果无法恢复，会通知你。",
-    actLost: "暂时不需要。任务失联，到期限时会作出判定。",
-    actHeld: "如果要继续运行，则需要：任务已挂起，等待有人恢复它。",
-    actFailed: "需要。任务已失败，不会再重试。请查看原因后重新提交。",
-    actEnded: "不需要。任务已结束。",
     time: "时间",
     change: "变化",
     reason: "原因",
@@ -104,38 +93,13 @@ const t = texts({
     user: "用户",
     priority: "优先级",
     size: "{n} 个实例 × {gpus} 个 GPU",
-    group: "组",
+    group: "分组",
     known: "诊断的结论",
     tabs: "任务的视图",
   },
 });
-const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
 const TABS = ["timeline", "why", "log", "attempts", "diagnosis", "spec"] as const;
 const ORDERS: JobOrder[] = ["suspend", "resume", "cancel", "force"];
-
-/** Return whether a person must act about a job, as a sentence. */
-function mustAct(job: Schemas["Job"]): string {
-  switch (job.status) {
-    case "FAILED":
-      return t("actFailed");
-    case "SUCCEEDED":
-    case "CANCELED":
-      return t("actEnded");
-    case "LOST":
-      return t("actLost");
-    case "STOPPING":
-    case "DIAGNOSING":
-    case "RECOVERING":
-      return t("actHeal");
-    case "SUSPENDING":
-    case "SUSPENDED":
-      return job.held ? t("actHeld") : t("actWait");
-    case "RUNNING":
-      return t("actRun");
-    default:
-      return t("actWait");
-  }
-}
 
 export function Job() {
   const id = path.value[1] ?? "";
@@ -318,7 +282,7 @@ function Logs({ job }: { job: Schemas["Job"] }) {
           <input name="rank" type="number" min={0} max={Math.max(0, job.nnodes - 1)} value={rank} onChange={(event) => refine({ rank: event.currentTarget.value })} />
         </label>
       </form>
-      <Log key={`${attempt} ${rank}`} job={job.job_id} attempt={attempt} rank={rank} />
+      <Log key={`${attempt} ${rank}`} job={job.job_id} attempt={attempt} rank={rank} isOver={ENDED.includes(job.status) || attempt < job.attempt} />
     </>
   );
 }
@@ -367,20 +331,11 @@ function Attempts({ job }: { job: Schemas["Job"] }) {
 }
 
 function Diagnosis({ job }: { job: Schemas["Job"] }) {
-  const [answer, setAnswer] = useState<Schemas["Diagnosis"]>();
-  const [problem, setProblem] = useState("");
-  const [busy, setBusy] = useState(false);
   const attempt = Number(query.value.get("attempt") ?? job.attempt);
-  const ask = async (): Promise<void> => {
-    setBusy(true);
-    setProblem("");
-    try {
-      setAnswer((await bodyOf(client.POST("/api/v2/diagnoses", { body: { job_id: job.job_id, attempt } }))) as Schemas["Diagnosis"]);
-    } catch (error) {
-      setProblem((error as Error).message);
-    } finally {
-      setBusy(false);
-    }
+  const { ask, answer, problem, busy } = useDiagnosis(`${job.job_id} ${attempt}`);
+  const diagnose = (): void => {
+    refine({ attempt: String(attempt) }); // a new attempt of the job does not change the question
+    void ask({ job_id: job.job_id, attempt });
   };
   if (job.attempt === 0) return <p>{t("noAttempt")}</p>;
   return (
@@ -394,7 +349,7 @@ function Diagnosis({ job }: { job: Schemas["Job"] }) {
           <p lang="en">{job.diagnosis.sentence}</p>
         </article>
       )}
-      <form class="filters" onSubmit={(event) => (event.preventDefault(), void ask())}>
+      <form class="filters" onSubmit={(event) => (event.preventDefault(), diagnose())}>
         <label>
           {t("number")}
           <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
@@ -409,12 +364,8 @@ function Diagnosis({ job }: { job: Schemas["Job"] }) {
           {t("diagnose")}
         </button>
       </form>
-      {problem !== "" && (
-        <p role="alert" class="problem" lang="en">
-          {problem}
-        </p>
-      )}
-      {answer !== undefined && <Verdict of={answer} />}
+      <Problem of={problem} />
+      {answer !== undefined && <AnyVerdict of={answer} />}
     </>
   );
 }

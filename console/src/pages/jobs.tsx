@@ -274,24 +274,27 @@ function Selectable({ jobs, isLast, changed }: { jobs: Row[]; isLast: boolean; c
   const [order, setOrder] = useState<BatchOrder>();
   const selected = jobs.filter((job) => chosen.has(job.job_id));
   const allowed = may("user");
-  if (jobs.length === 0) return <p>{t(isLast ? "none" : "noneHere")}</p>;
+  const choose = (ids: string[], isChosen: boolean): void =>
+    setChosen((before) => new Set(isChosen ? [...before, ...ids] : [...before].filter((id) => !ids.includes(id))));
   const why = !allowed ? t("viewer") : selected.length === 0 ? t("select") : selected.length > BATCH_MAX ? t("tooMany", { n: BATCH_MAX }) : "";
   return (
     <>
-      <div class="batch" role="toolbar" aria-label={t("selected", { n: selected.length })}>
-        <span aria-live="polite">{t("selected", { n: selected.length })}</span>
-        {BATCHES.map((name) => (
-          <button key={name} class="secondary" disabled={why !== ""} onClick={() => setOrder(name)}>
-            {wordsOfOrder(name)}
-          </button>
-        ))}
-        {why !== "" && <small>{why}</small>}
-      </div>
-      <Rows
-        jobs={jobs}
-        chosen={chosen}
-        choose={allowed ? (ids, isChosen) => setChosen((before) => new Set(isChosen ? [...before, ...ids] : [...before].filter((id) => !ids.includes(id)))) : undefined}
-      />
+      {jobs.length === 0 ? (
+        <p>{t(isLast ? "none" : "noneHere")}</p>
+      ) : (
+        <>
+          <div class="batch" role="toolbar" aria-label={t("selected", { n: selected.length })}>
+            <span aria-live="polite">{t("selected", { n: selected.length })}</span>
+            {BATCHES.map((name) => (
+              <button key={name} class="secondary" disabled={why !== ""} onClick={() => setOrder(name)}>
+                {wordsOfOrder(name)}
+              </button>
+            ))}
+            {why !== "" && <small>{why}</small>}
+          </div>
+          <Rows jobs={jobs} chosen={chosen} choose={allowed ? choose : undefined} />
+        </>
+      )}
       {order !== undefined && (
         <Batch
           order={order}

@@ -60,6 +60,7 @@ const t = texts({
     deaf: "Reporting outage: {because}",
     observe: "Observe only: decisions are shown and not carried out.",
     open: "{n} incidents are open",
+    openMost: "{n} or more incidents are open",
     newest: "newest",
   },
   zh: {
@@ -109,11 +110,14 @@ const t = texts({
     deaf: "上报中断：{because}",
     observe: "仅观察：只显示决定，不执行。",
     open: "{n} 起事故未结束",
+    openMost: "{n} 起或更多事故未结束",
     newest: "最新",
   },
 });
 
 type Answer = Schemas["Overview"];
+/** Open incidents of an answer at most. */
+const OPEN_MAX = 20;
 const OVERVIEW_MS = 15_000;
 const MAP_MS = 60_000;
 
@@ -160,7 +164,7 @@ function Alerts({ of }: { of: Answer }) {
   if (limits?.deaf) lines.push({ text: t("deaf", { because: limits.deaf.because }), grave: true, href: toFleet, at: limits.deaf.since });
   if (limits?.pause) lines.push({ text: t("paused", { by: limits.pause.by, because: limits.pause.because }), grave: false, href: toFleet, at: limits.pause.at });
   if (limits?.observe_only) lines.push({ text: t("observe"), grave: false, href: toFleet });
-  if (of.incidents.length > 0) lines.push({ text: t("open", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
+  if (of.incidents.length > 0) lines.push({ text: t(of.incidents.length < OPEN_MAX ? "open" : "openMost", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
   if (lines.length === 0) return null;
   return (
     <ul class="alerts">
@@ -216,7 +220,6 @@ function Gpus({ of }: { of: Answer }) {
 
 function Jobs({ of }: { of: Answer }) {
   const rows = of.totals.filter((total) => total.running.jobs + total.queued.jobs > 0);
-  const waits = rows.some((total) => total.queued.jobs > 0);
   return (
     <section class="third" aria-label={t("jobs")}>
       <h2>{t("jobs")}</h2>
@@ -248,7 +251,7 @@ function Jobs({ of }: { of: Answer }) {
           </tbody>
         </table>
       )}
-      {waits && of.queue_as_of !== null && <Freshness at={of.queue_as_of} writer="scheduler" lateS={360} stoppedS={900} />}
+      {of.queue_as_of !== null && <Freshness at={of.queue_as_of} writer="scheduler" />}
     </section>
   );
 }

@@ -19,7 +19,6 @@ const t = texts({
     group: "Group",
     all: "all groups",
     none: "default group",
-    scheduler: "the scheduler",
     waiting: "Waiting",
     running: "Running",
     reservations: "Reservations",
@@ -75,7 +74,6 @@ const t = texts({
     group: "分组",
     all: "全部分组",
     none: "默认分组",
-    scheduler: "调度器",
     waiting: "等待",
     running: "运行",
     reservations: "预留",
@@ -115,7 +113,7 @@ const t = texts({
     pages: "分页",
     gpus: "空闲 GPU",
     cluster: "集群没有这么多 GPU",
-    held: "暂缓的维修",
+    held: "暂缓的修复",
     turn: "轮到它",
     quota: "它的配额",
     limit: "运行任务数上限",
@@ -134,9 +132,6 @@ const PAGE = 100;
 /** The default group in the address. The name of a group begins with a letter or a digit. */
 const DEFAULT_GROUP = "-";
 const EVERY_MS = 15_000;
-/** Seconds from which the age is amber and red while a job waits: then a pass comes every five minutes at least. */
-const LATE_S = 360;
-const STOPPED_S = 900;
 
 export function Queue() {
   const named = query.value.get("group");
@@ -198,7 +193,6 @@ export function Queue() {
 }
 
 function Head({ page, group }: { page: Page; group: string | null }) {
-  const waits = page.totals.some((total) => total.queued.jobs > 0);
   const groups = page.groups ?? [];
   const known = group === null || groups.includes(group) ? groups : [...groups, group];
   return (
@@ -223,12 +217,7 @@ function Head({ page, group }: { page: Page; group: string | null }) {
           </select>
         </label>
       )}
-      <Freshness
-        at={page.as_of ?? null}
-        writer={t("scheduler")}
-        lateS={waits ? LATE_S : Number.POSITIVE_INFINITY}
-        stoppedS={waits ? STOPPED_S : Number.POSITIVE_INFINITY}
-      />
+      <Freshness at={page.as_of ?? null} writer="scheduler" />
       {page.unreadable.length > 0 && (
         <strong class="tone-repair" title={page.unreadable.join("\n")}>
           {t("unreadable", { n: page.unreadable.length })}

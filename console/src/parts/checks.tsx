@@ -6,7 +6,7 @@ import { may } from "../session";
 import { texts } from "../texts";
 import { query, refine } from "../place";
 import { Loaded } from "./loaded";
-import { Ago } from "./time";
+import { Ago, secondsBetween, span } from "./time";
 
 const t = texts({
   en: {
@@ -53,7 +53,6 @@ const t = texts({
     raw: "Whole document (JSON)",
     cut: "Serial numbers are shown to operators only.",
     all: "all",
-    seconds: "{n} s",
   },
   zh: {
     number: "检查",
@@ -99,7 +98,6 @@ const t = texts({
     raw: "完整文档（JSON）",
     cut: "序列号只对操作员显示。",
     all: "全部",
-    seconds: "{n} 秒",
   },
 });
 type Key = Parameters<typeof t>[0];
@@ -167,7 +165,7 @@ function List({ checks, chosen }: { checks: Check[]; chosen: string }) {
         outcome: check.outcome !== null ? <Outcome of={check.outcome} /> : <span class="muted">{t(check.state)}</span>,
         level: check.level,
         started: check.started_at !== null && <Ago at={check.started_at} />,
-        took: seconds(check.started_at, check.ended_at),
+        took: check.started_at !== null && check.ended_at !== null && span(secondsBetween(check.started_at, check.ended_at)),
         job: check.job_id,
         summary: <span lang="en">{check.summary ?? check.refused}</span>,
         open: check.state === "ENDED" && (
@@ -178,11 +176,6 @@ function List({ checks, chosen }: { checks: Check[]; chosen: string }) {
       }))}
     />
   );
-}
-
-function seconds(from: string | null, until: string | null): string {
-  if (from === null || until === null) return "";
-  return t("seconds", { n: Math.round((Date.parse(until) - Date.parse(from)) / 1_000) });
 }
 
 /** A table whose headings are texts of this file. Every value is shown as text. */

@@ -1,7 +1,7 @@
 // The GPUs of an instance, from the latest inventory of its agent, and their course over time.
-import { lazy, Suspense } from "preact/compat";
 import type { Schemas } from "../api";
 import { texts } from "../texts";
+import { onDemand } from "./on-demand";
 import { Ago } from "./time";
 
 const t = texts({
@@ -35,7 +35,6 @@ const t = texts({
     ask4: "a drain and a reset",
     ask5: "a reset of the bus",
     memoryTemperature: "memory {n} °C",
-    loading: "Loading the charts",
   },
   zh: {
     none: "代理尚未上报 GPU 清单。",
@@ -67,7 +66,6 @@ const t = texts({
     ask4: "停用并复位",
     ask5: "总线复位",
     memoryTemperature: "显存 {n} °C",
-    loading: "正在加载图表",
   },
 });
 const COLUMNS = ["gpu", "utilisation", "temperature", "power", "memory", "ecc", "remapped", "action", "pcie", "processes"] as const;
@@ -76,7 +74,7 @@ const GIB = 1_073_741_824;
 const ACTIONS = ["nothing", "ask1", "ask2", "ask3", "ask4", "ask5"] as const;
 type Json = Record<string, unknown>;
 
-const Charts = lazy(() => import("./gpu-charts").then((module) => module.GpuCharts));
+const Charts = onDemand(() => import("./gpu-charts").then((module) => module.GpuCharts));
 
 export function Gpus({ one }: { one: Schemas["Instance"] }) {
   const beat = one.heartbeat ?? null;
@@ -126,9 +124,7 @@ export function Gpus({ one }: { one: Schemas["Instance"] }) {
           </table>
         </>
       )}
-      <Suspense fallback={<p aria-busy="true">{t("loading")}</p>}>
-        <Charts one={one} />
-      </Suspense>
+      <Charts one={one} />
     </>
   );
 }

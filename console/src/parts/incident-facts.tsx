@@ -2,6 +2,7 @@
 import { type Schemas } from "../api";
 import { to } from "../place";
 import { texts } from "../texts";
+import { mustAct } from "./job-facts";
 
 const t = texts({
   en: {
@@ -63,8 +64,12 @@ export function lastMessage(of: Schemas["IncidentThread"]): Schemas["Event"]["me
   return told[told.length - 1]?.message ?? null;
 }
 
-/** Return whether a person must act about the incident, as a sentence. */
-export function mustActAbout(of: Schemas["IncidentThread"]): string {
+/** Return whether a person must act about the incident, as a sentence.
+ *
+ * Args: job: the job of an open incident as it is now. It may wait for something that does not come by itself.
+ */
+export function mustActAbout(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): string {
   if (of.outcome !== null) return t(ACT[of.outcome]);
-  return t(lastMessage(of)?.severity === "SEV2" ? "actSee" : "actOpen");
+  if (lastMessage(of)?.severity === "SEV2") return t("actSee");
+  return job === undefined ? t("actOpen") : mustAct(job);
 }

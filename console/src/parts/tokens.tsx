@@ -5,6 +5,7 @@ import { texts } from "../texts";
 import { announce } from "./announce";
 import { Confirm, type Order } from "./confirm";
 import { Loaded } from "./loaded";
+import { Problem } from "./problem";
 import { Ago } from "./time";
 
 const t = texts({
@@ -163,7 +164,7 @@ function Issue({ calls, done }: { calls: TokenCalls; done: () => void }) {
   const [role, setRole] = useState<Role>("user");
   const [days, setDays] = useState(90);
   const [note, setNote] = useState("");
-  const [problem, setProblem] = useState("");
+  const [problem, setProblem] = useState<Error>();
   const [busy, setBusy] = useState(false);
   const [token, setToken] = useState<string>();
   const sending = useRef(false);
@@ -172,14 +173,14 @@ function Issue({ calls, done }: { calls: TokenCalls; done: () => void }) {
     if (sending.current || token !== undefined) return;
     sending.current = true; // two presses send once
     setBusy(true);
-    setProblem("");
+    setProblem(undefined);
     try {
       setToken(await calls.issue({ expires_in_s: Math.round(days * DAY_S), note: note.trim(), role }));
       setNote("");
       announce(t("issuedNow", { holder: calls.holder }));
       done();
     } catch (error) {
-      setProblem((error as Error).message);
+      setProblem(error as Error);
     } finally {
       sending.current = false;
       setBusy(false);
@@ -212,11 +213,7 @@ function Issue({ calls, done }: { calls: TokenCalls; done: () => void }) {
         {t("issue")}
       </button>
       <small class="muted">{t("two")}</small>
-      {problem !== "" && (
-        <p role="alert" class="problem" lang="en">
-          {problem}
-        </p>
-      )}
+      <Problem of={problem} />
     </form>
   );
 }

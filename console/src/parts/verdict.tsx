@@ -1,5 +1,6 @@
 // A diagnosis: cause, place, confidence, rivals and evidence; and the findings of a log.
 import { type Schemas } from "../api";
+import type { Answer } from "../diagnosis";
 import { to } from "../place";
 import { language, texts } from "../texts";
 
@@ -54,7 +55,7 @@ function Share({ of }: { of: number }) {
   );
 }
 
-export function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
+function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
   const where = of.scope.names.join(", ");
   return (
     <article class="verdict">
@@ -123,7 +124,12 @@ function Names({ kind, names }: { kind: string; names: string[] }) {
   );
 }
 
-export function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
+/** A verdict about a log alone, or about an attempt or a case. */
+export function AnyVerdict({ of }: { of: Answer }) {
+  return "findings" in of && "verdict" in of ? <LogVerdict of={of} /> : <Verdict of={of as Schemas["Diagnosis"]} />;
+}
+
+function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
   if (of.cause === null) return <p>{t("nothing")}</p>;
   return (
     <article class="verdict">
