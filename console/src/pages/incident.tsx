@@ -2,8 +2,9 @@
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText, Instances, lastMessage, mustActAbout } from "../parts/incident-facts";
+import { causeText, lastMessage, mustActAbout } from "../parts/incident-facts";
 import { type Entry, entriesOf, markdownOf } from "../parts/incident-thread";
+import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Status } from "../parts/status";
 import { Ago, Clock, local, secondsBetween, span } from "../parts/time";
@@ -40,7 +41,8 @@ const t = texts({
     rank: "rank {n} on",
     exit: "exit code {n}",
     message: "Message to operators",
-    passed: "{n} instances were checked and passed",
+    last: "Last message:",
+    passed: "Instances that were checked and passed: {n}",
     more: "{n} further events are not shown.",
     recovery_started: "recovery started",
     recovery_succeeded: "recovery succeeded",
@@ -77,7 +79,8 @@ const t = texts({
     rank: "rank {n}，位于",
     exit: "退出码 {n}",
     message: "发给操作员的消息",
-    passed: "{n} 个实例检查通过",
+    last: "最近的消息：",
+    passed: "检查通过的实例：{n} 个",
     more: "另有 {n} 条未显示。",
     recovery_started: "恢复开始",
     recovery_succeeded: "恢复成功",
@@ -149,7 +152,7 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
             {" · "}
           </>
         )}
-        {t("instance")} <Instances named={of.instances} />
+        {t("instance")} <InstanceLinks ids={of.instances} />
       </p>
       <p class="reason" lang="en">
         {of.reason}
@@ -159,7 +162,7 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
         {of.state === "open" && told !== null && (
           <>
             {" "}
-            <span lang="en">{told.subject}</span>
+            {t("last")} <span lang="en">{told.subject}</span>
           </>
         )}
       </p>
@@ -210,7 +213,7 @@ function Evidence({ of }: { of: Schemas["IncidentThread"] }) {
       {found == null && failure == null && <p>{t("noEvidence")}</p>}
       {failure != null && (
         <p>
-          {t("failed")}: {t("rank", { n: failure.rank })} <Instances named={[failure.instance_id]} />
+          {t("failed")}: {t("rank", { n: failure.rank })} <InstanceLinks ids={[failure.instance_id]} />
           {failure.exit_code !== null && t("exit", { n: failure.exit_code })}
         </p>
       )}
@@ -218,7 +221,7 @@ function Evidence({ of }: { of: Schemas["IncidentThread"] }) {
         <>
           <p>
             {t("verdict")}: <strong>{causeText({ ...of, cause: found.cause, confidence: found.confidence, decided: found.decided })}</strong>{" "}
-            {found.instances.length > 0 && <Instances named={found.instances} />}
+            {found.instances.length > 0 && <InstanceLinks ids={found.instances} />}
             {found.gpus.join(", ")} · {t("remedy")}: <strong>{found.remedy}</strong>
           </p>
           <p lang="en">{found.sentence}</p>
@@ -239,7 +242,7 @@ function Thread({ of }: { of: Schemas["IncidentThread"] }) {
       </ol>
       {of.passed_checks.instances > 0 && (
         <p>
-          {t("passed", { n: of.passed_checks.instances })}: <Instances named={of.passed_checks.named} />
+          {t("passed", { n: of.passed_checks.instances })}. <InstanceLinks ids={of.passed_checks.named} />
         </p>
       )}
       {of.left_out > 0 && <p>{t("more", { n: of.left_out })}</p>}
@@ -253,7 +256,7 @@ function Line({ of, job }: { of: Entry; job: string | null }) {
       <Clock at={of.at} />
       <div>
         <p>
-          {of.instance === null ? of.job !== job && of.job : <Instances named={[of.instance]} />}{" "}
+          {of.instance === null ? of.job !== job && of.job : <InstanceLinks ids={[of.instance]} />}{" "}
           {of.before !== null && of.before !== of.after && (
             <>
               <Status of={of.before} /> →{" "}

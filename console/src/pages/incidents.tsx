@@ -1,9 +1,10 @@
 // The list of incidents: the open ones first, then the closed ones page by page.
-import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText, Instances } from "../parts/incident-facts";
+import { causeText } from "../parts/incident-facts";
+import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
 import { Status } from "../parts/status";
 import { Ago, secondsBetween, span } from "../parts/time";
 import { query, refine, to } from "../place";
@@ -19,8 +20,6 @@ const t = texts({
     of: "Only of job",
     noneOpen: "No incident is open.",
     noneClosed: "No incident has been closed.",
-    more: "Next page",
-    first: "First page",
     state: "State",
     id: "Incident",
     cause: "Cause",
@@ -40,8 +39,6 @@ const t = texts({
     of: "只看任务",
     noneOpen: "没有未结束的事故。",
     noneClosed: "没有已结束的事故。",
-    more: "下一页",
-    first: "第一页",
     state: "状态",
     id: "事故",
     cause: "原因",
@@ -86,9 +83,8 @@ export function Incidents() {
 }
 
 function Section({ state, job, limit, everyMs }: { state: State; job: string; limit: number; everyMs: number }) {
-  const [from, setFrom] = useState<{ job: string; cursor: string }>();
-  // A cursor belongs to the list that it was issued for.
-  const cursor = from?.job === job ? from.cursor : undefined;
+  const pages = usePages(`${state} ${job}`);
+  const { cursor } = pages;
   const wanted = { state, limit, ...(job === "" ? {} : { job }), ...(cursor === undefined ? {} : { cursor }) };
   const polled = usePolled(
     `incidents ${JSON.stringify(wanted)}`,
@@ -102,12 +98,7 @@ function Section({ state, job, limit, everyMs }: { state: State; job: string; li
         {(page) => (
           <>
             {page.incidents.length === 0 ? <p>{t(state === "open" ? "noneOpen" : "noneClosed")}</p> : <Rows of={page.incidents} />}
-            <nav class="pages" aria-label={t(state)}>
-              {cursor !== undefined && <button onClick={() => setFrom(undefined)}>{t("first")}</button>}
-              {page.next_cursor !== null && (
-                <button onClick={() => setFrom({ job, cursor: page.next_cursor as string })}>{t("more")}</button>
-              )}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
           </>
         )}
       </Loaded>
@@ -144,7 +135,7 @@ function Rows({ of }: { of: Schemas["Incident"][] }) {
               {incident.cause === null ? <small lang="en" title={incident.reason}>{cut(incident.reason)}</small> : causeText(incident)}
             </td>
             <td data-label={t("where")}>
-              <Instances named={incident.instances} />
+              <InstanceLinks ids={incident.instances} />
             </td>
             <td data-label={t("job")}>
               {incident.job_id === null ? "-" : <a href={to(["jobs", incident.job_id])}>{incident.job_id}</a>}

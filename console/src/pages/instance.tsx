@@ -4,14 +4,17 @@ import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Checks } from "../parts/checks";
 import { Confirm, type Order } from "../parts/confirm";
+import { Decisions } from "../parts/decisions";
 import { Gpus } from "../parts/gpus";
 import { Heard, mustAct } from "../parts/instance-facts";
 import { type InstanceOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/instance-orders";
 import { Loaded } from "../parts/loaded";
+import { OrderButtons } from "../parts/order-buttons";
 import { Status } from "../parts/status";
-import { Ago, Clock } from "../parts/time";
+import { Tabs, viewOf } from "../parts/tabs";
+import { Ago } from "../parts/time";
 import { Tokens } from "../parts/tokens";
-import { path, query, to } from "../place";
+import { path, to } from "../place";
 import { may } from "../session";
 import { texts } from "../texts";
 
@@ -43,11 +46,7 @@ const t = texts({
     ecs: "ECS",
     disconnected: "agent disconnected",
     drainedByUs: "drained by gpu-recovery",
-    time: "Time",
-    change: "Change",
-    reason: "Reason",
     attempt: "Attempt",
-    noHistory: "Nothing has been decided about this instance yet.",
     job: "Job",
     rank: "Rank",
     seen: "Seen",
@@ -84,11 +83,7 @@ const t = texts({
     ecs: "ECS",
     disconnected: "代理已断开",
     drainedByUs: "由 gpu-recovery 排空",
-    time: "时间",
-    change: "变化",
-    reason: "原因",
     attempt: "尝试",
-    noHistory: "尚未对该实例作出任何决定。",
     job: "任务",
     rank: "Rank",
     seen: "最近看到",
@@ -111,22 +106,15 @@ export function Instance() {
     (one) => (one?.status === "GONE" ? null : 10_000),
   );
   const [order, setOrder] = useState<Order>();
-  const asked = query.value.get("tab");
-  const tab = TABS.find((name) => name === asked) ?? "history";
+  const tab = viewOf(TABS, "tab", "history");
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <Loaded from={polled}>
         {(one) => (
           <>
             <Head one={one} ask={(name) => setOrder(orderAbout(name, one, () => polled.hurry()))} />
-            <nav class="tabs" aria-label={t("tabs")}>
-              {TABS.map((name) => (
-                <a key={name} href={to(["instances", id], { tab: name })} aria-current={tab === name ? "page" : undefined}>
-                  {t(name)}
-                </a>
-              ))}
-            </nav>
-            {tab === "history" && <History one={one} />}
+            <Tabs label={t("tabs")} names={TABS} present={tab} words={t} />
+            {tab === "history" && <Decisions of={one.history} />}
             {tab === "gpus" && <Gpus one={one} />}
             {tab === "checks" && <Checks id={id} moved={`${one.status} ${one.status_at}`} />}
             {tab === "jobs" && <Jobs one={one} />}
@@ -190,16 +178,7 @@ function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
         )}
       </p>
       <Facts one={one} />
-      <div class="orders">
-        {ORDERS.map((name) => {
-          const why = whyNot(name, one);
-          return (
-            <button key={name} class={name === "quarantine" ? "danger" : "secondary"} disabled={why !== ""} title={why} onClick={() => ask(name)}>
-              {wordsOfOrder(name)}
-            </button>
-          );
-        })}
-      </div>
+      <OrderButtons orders={ORDERS} words={wordsOfOrder} whyNot={(name) => whyNot(name, one)} dangers={["quarantine"]} ask={ask} />
     </header>
   );
 }
@@ -235,46 +214,6 @@ function Fact({ name, strong = "", sentence, at }: { name: string; strong?: stri
         {strong !== "" && <strong>{strong}</strong>} <span lang="en">{sentence}</span> {at !== null && <Ago at={at} />}
       </dd>
     </div>
-  );
-}
-
-function History({ one }: { one: One }) {
-  if (one.history.length === 0) return <p>{t("noHistory")}</p>;
-  return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["time", "change", "reason"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {[...one.history].reverse().map((decision, at) => (
-          <tr key={`${decision.at} ${at}`}>
-            <td class="line" data-label={t("time")}>
-              <Clock at={decision.at} />{" "}
-              <small class="muted">
-                <Ago at={decision.at} />
-              </small>
-            </td>
-            <td class="line" data-label={t("change")} title={decision.event}>
-              {decision.from !== null && decision.from !== decision.to && (
-                <>
-                  <Status of={decision.from} /> →{" "}
-                </>
-              )}
-              <Status of={decision.to} />
-            </td>
-            <td data-label={t("reason")} lang="en">
-              {decision.reason}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
   );
 }
 

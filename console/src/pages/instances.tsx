@@ -1,9 +1,9 @@
 // The list of instances. The server filters, orders and pages; the filters are in the address.
-import { useEffect, useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Heard } from "../parts/instance-facts";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
 import { Status, wordsOf } from "../parts/status";
 import { Ago } from "../parts/time";
 import { query, refine, to } from "../place";
@@ -28,12 +28,9 @@ const t = texts({
     byId: "id",
     bySince: "latest change first",
     byLemon: "highest lemon score first",
-    show: "Show",
     none: "No instance matches.",
     held: "held back: {because}",
     reserved: "reserved for {job}",
-    more: "Next page",
-    first: "First page",
     shown: "{n} shown",
     left: "{n} shown, and there are more",
     bad: "The id has small letters, digits and dashes.",
@@ -57,12 +54,9 @@ const t = texts({
     byId: "id",
     bySince: "最近变化在前",
     byLemon: "问题评分高的在前",
-    show: "显示",
     none: "没有符合条件的实例。",
     held: "暂缓：{because}",
     reserved: "为 {job} 保留",
-    more: "下一页",
-    first: "第一页",
     shown: "显示 {n} 个",
     left: "显示 {n} 个，还有更多",
     bad: "id 由小写字母、数字和连字符组成。",
@@ -80,8 +74,8 @@ export function Instances() {
   const order = (asked.get("order") ?? "") in ORDERS ? (asked.get("order") as Order) : "id";
   const wanted = { status: chosen.join(","), job: asked.get("job") ?? "", q: asked.get("q") ?? "", order };
   const filter = JSON.stringify(wanted);
-  const [at, setAt] = useState<{ filter: string; cursor: string }>();
-  const cursor = at?.filter === filter ? at.cursor : undefined;
+  const pages = usePages(filter);
+  const { cursor } = pages;
   const polled = usePolled(
     `instances ${filter} ${cursor}`,
     (signal) =>
@@ -93,7 +87,6 @@ export function Instances() {
       ),
     () => 15_000,
   );
-  useEffect(() => scrollTo(0, 0), [cursor]);
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <h1>{t("title")}</h1>
@@ -152,10 +145,7 @@ export function Instances() {
               )}
             </p>
             <Rows instances={page.instances} />
-            <nav class="pages">
-              {cursor !== undefined && <button onClick={() => setAt(undefined)}>{t("first")}</button>}
-              {page.next_cursor !== null && <button onClick={() => setAt({ filter, cursor: page.next_cursor ?? "" })}>{t("more")}</button>}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
           </>
         )}
       </Loaded>

@@ -4,13 +4,18 @@ import { bodyOf, client, type Schemas } from "../api";
 import { useDiagnosis } from "../diagnosis";
 import { usePolled } from "../live";
 import { Confirm, type Order } from "../parts/confirm";
+import { Decisions } from "../parts/decisions";
 import { Gantt } from "../parts/gantt";
 import { ENDED, mustAct } from "../parts/job-facts";
 import { type JobOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/job-orders";
+import { AttemptSelect, Priority } from "../parts/job-cells";
+import { InstanceLinks, JobLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Log } from "../parts/log";
+import { OrderButtons } from "../parts/order-buttons";
 import { Problem } from "../parts/problem";
 import { Status } from "../parts/status";
+import { Tabs, viewOf } from "../parts/tabs";
 import { Ago, Clock } from "../parts/time";
 import { AnyVerdict } from "../parts/verdict";
 import { path, query, refine, to } from "../place";
@@ -34,8 +39,6 @@ const t = texts({
     blockers: "in its way",
     wouldSuspend: "would suspend",
     act: "Must you act?",
-    time: "Time",
-    change: "Change",
     reason: "Reason",
     number: "Attempt",
     status: "Status",
@@ -50,11 +53,9 @@ const t = texts({
     rank: "Rank",
     diagnose: "Diagnose this attempt now",
     noAttempt: "The job has not had an attempt yet.",
-    user: "User",
-    priority: "Priority",
     size: "{n} instances × {gpus} GPUs",
     group: "Group",
-    known: "What the diagnosis said",
+    known: "What the diagnosis of attempt {n} said",
     tabs: "Views of the job",
   },
   zh: {
@@ -74,8 +75,6 @@ const t = texts({
     blockers: "挡在前面",
     wouldSuspend: "会挂起",
     act: "需要你处理吗？",
-    time: "时间",
-    change: "变化",
     reason: "原因",
     number: "尝试",
     status: "状态",
@@ -90,11 +89,9 @@ const t = texts({
     rank: "Rank",
     diagnose: "现在诊断这次尝试",
     noAttempt: "任务还没有尝试过。",
-    user: "用户",
-    priority: "优先级",
     size: "{n} 个实例 × {gpus} 个 GPU",
     group: "分组",
-    known: "诊断的结论",
+    known: "第 {n} 次尝试的诊断结论",
     tabs: "任务的视图",
   },
 });
@@ -109,21 +106,14 @@ export function Job() {
     (job) => (job !== undefined && ENDED.includes(job.status) ? null : 5_000),
   );
   const [order, setOrder] = useState<Order>();
-  const asked = query.value.get("tab");
-  const tab = TABS.find((name) => name === asked) ?? "timeline";
+  const tab = viewOf(TABS, "tab", "timeline");
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <Loaded from={polled}>
         {(job) => (
           <>
             <Head job={job} ask={(name) => setOrder(orderAbout(name, job, () => polled.hurry()))} />
-            <nav class="tabs" aria-label={t("tabs")}>
-              {TABS.map((name) => (
-                <a key={name} href={to(["jobs", id], { tab: name })} aria-current={tab === name ? "page" : undefined}>
-                  {t(name)}
-                </a>
-              ))}
-            </nav>
+            <Tabs label={t("tabs")} names={TABS} present={tab} words={t} />
             {tab === "timeline" && <Gantt job={job} />}
             {tab === "why" && <Why job={job} />}
             {tab === "log" && <Logs job={job} />}
@@ -148,7 +138,7 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
         {t("attempt", { n: job.attempt, max: job.attempts_max })}
         {" · "}
         {job.user !== "" && <>{job.user} · </>}
-        {job.priority} · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}
+        <Priority is={job.priority} asked={job.asked_priority} /> · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}
         {job.group !== "" && <> · {job.group}</>}
         {job.deadline_at !== null && !ENDED.includes(job.status) && (
           <>
@@ -168,16 +158,13 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
           </a>
         )}
       </p>
-      <div class="orders">
-        {ORDERS.filter((name) => name !== "force" || job.status === "STOPPING").map((name) => {
-          const why = whyNot(name, job);
-          return (
-            <button key={name} class={name === "cancel" || name === "force" ? "danger" : "secondary"} disabled={why !== ""} title={why} onClick={() => ask(name)}>
-              {wordsOfOrder(name)}
-            </button>
-          );
-        })}
-      </div>
+      <OrderButtons
+        orders={ORDERS.filter((name) => name !== "force" || job.status === "STOPPING")}
+        words={wordsOfOrder}
+        whyNot={(name) => whyNot(name, job)}
+        dangers={["cancel", "force"]}
+        ask={ask}
+      />
     </header>
   );
 }
@@ -202,61 +189,24 @@ function Why({ job }: { job: Schemas["Job"] }) {
                   · {t("earliest")} <Ago at={pending.earliest_at} />
                 </>
               )}
-              <Links title={t("blockers")} ids={pending.blockers} />
-              <Links title={t("wouldSuspend")} ids={pending.would_suspend} />
+              {pending.blockers.length > 0 && (
+                <>
+                  {" · "}
+                  {t("blockers")}: <JobLinks ids={pending.blockers} most={10} />
+                </>
+              )}
+              {pending.would_suspend.length > 0 && (
+                <>
+                  {" · "}
+                  {t("wouldSuspend")}: <JobLinks ids={pending.would_suspend} most={10} />
+                </>
+              )}
             </article>
           )}
-          <table class="rows">
-            <thead>
-              <tr>
-                {(["time", "change", "number", "reason"] as const).map((name) => (
-                  <th key={name} scope="col">
-                    {t(name)}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {[...decisions].reverse().map((decision, at) => (
-                <tr key={`${decision.at} ${at}`}>
-                  <td data-label={t("time")}>
-                    <Clock at={decision.at} />
-                  </td>
-                  <td data-label={t("change")}>
-                    {decision.from !== null && decision.from !== decision.to && (
-                      <>
-                        <Status of={decision.from} /> →{" "}
-                      </>
-                    )}
-                    <Status of={decision.to} />
-                  </td>
-                  <td data-label={t("number")}>{decision.attempt}</td>
-                  <td data-label={t("reason")} lang="en">
-                    {decision.reason}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Decisions of={decisions} attempts />
         </>
       )}
     </Loaded>
-  );
-}
-
-function Links({ title, ids }: { title: string; ids: string[] }) {
-  if (ids.length === 0) return null;
-  return (
-    <span>
-      {" "}
-      · {title}:{" "}
-      {ids.map((id, at) => (
-        <span key={id}>
-          {at > 0 && ", "}
-          <a href={to(["jobs", id])}>{id}</a>
-        </span>
-      ))}
-    </span>
   );
 }
 
@@ -267,16 +217,7 @@ function Logs({ job }: { job: Schemas["Job"] }) {
   return (
     <>
       <form class="filters" onSubmit={(event) => event.preventDefault()}>
-        <label>
-          {t("number")}
-          <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
-            {job.attempts.map(({ attempt: number }) => (
-              <option key={number} value={number}>
-                {number}
-              </option>
-            ))}
-          </select>
-        </label>
+        <AttemptSelect job={job} attempt={attempt} />
         <label>
           {t("rank")}
           <input name="rank" type="number" min={0} max={Math.max(0, job.nnodes - 1)} value={rank} onChange={(event) => refine({ rank: event.currentTarget.value })} />
@@ -306,7 +247,9 @@ function Attempts({ job }: { job: Schemas["Job"] }) {
             <td data-label={t("number")}>
               <a href={to(["jobs", job.job_id], { tab: "log", attempt: each.attempt })}>{each.attempt}</a>
             </td>
-            <td data-label={t("status")}>{each.status}</td>
+            <td data-label={t("status")}>
+              <Status of={each.status} />
+            </td>
             <td data-label={t("started")}>{each.started_at !== null && <Clock at={each.started_at} />}</td>
             <td data-label={t("ended")}>{each.ended_at !== null && <Clock at={each.ended_at} />}</td>
             <td data-label={t("exit")}>{each.exit_code}</td>
@@ -316,12 +259,7 @@ function Attempts({ job }: { job: Schemas["Job"] }) {
             </td>
             <td data-label={t("counted")}>{each.counted === null ? "-" : each.counted ? t("yes") : t("no")}</td>
             <td data-label={t("instances")}>
-              {(each.instances ?? []).slice(0, 8).map((id) => (
-                <a key={id} class="tag" href={to(["instances", id])}>
-                  {id}
-                </a>
-              ))}
-              {(each.instances?.length ?? 0) > 8 && <> + {(each.instances?.length ?? 0) - 8}</>}
+              <InstanceLinks ids={each.instances ?? []} most={8} />
             </td>
           </tr>
         ))}
@@ -342,7 +280,7 @@ function Diagnosis({ job }: { job: Schemas["Job"] }) {
     <>
       {job.diagnosis !== null && (
         <article>
-          <h2>{t("known")}</h2>
+          <h2>{t("known", { n: job.diagnosis.attempt })}</h2>
           <p>
             <strong>{job.diagnosis.cause}</strong> {job.diagnosis.where} {job.diagnosis.confidence} % · {job.diagnosis.remedy}
           </p>
@@ -350,16 +288,7 @@ function Diagnosis({ job }: { job: Schemas["Job"] }) {
         </article>
       )}
       <form class="filters" onSubmit={(event) => (event.preventDefault(), diagnose())}>
-        <label>
-          {t("number")}
-          <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
-            {job.attempts.map(({ attempt: number }) => (
-              <option key={number} value={number}>
-                {number}
-              </option>
-            ))}
-          </select>
-        </label>
+        <AttemptSelect job={job} attempt={attempt} />
         <button type="submit" aria-busy={busy}>
           {t("diagnose")}
         </button>

@@ -3,15 +3,16 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Freshness } from "../parts/freshness";
+import { Priority, Size } from "../parts/job-cells";
 import { JobForm } from "../parts/job-form";
+import { JobLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
-import { JobLinks } from "../parts/preview";
+import { Pager, usePages } from "../parts/pager";
 import { Quotas } from "../parts/quotas";
 import { Status } from "../parts/status";
 import { Ago } from "../parts/time";
 import { query, refine, to } from "../place";
 import { texts } from "../texts";
-import "../parts/work.css";
 
 const t = texts({
   en: {
@@ -27,7 +28,6 @@ const t = texts({
     job: "Job",
     user: "User",
     priority: "Priority",
-    asked: "submitted as {asked}",
     size: "Instances × GPUs",
     waits: "Waits",
     why: "Waits for",
@@ -52,10 +52,6 @@ const t = texts({
     oneInstance: "1 instance",
     queued: "Waiting",
     left: "{n} more jobs are not shown. The list of jobs has them.",
-    more: "Next page",
-    first: "First page",
-    back: "Previous page",
-    pages: "Pages",
     gpus: "free GPUs",
     cluster: "more GPUs than the cluster has",
     held: "a repair that is held",
@@ -82,7 +78,6 @@ const t = texts({
     job: "任务",
     user: "用户",
     priority: "优先级",
-    asked: "提交时为 {asked}",
     size: "实例 × GPU",
     waits: "已等待",
     why: "等待原因",
@@ -107,10 +102,6 @@ const t = texts({
     oneInstance: "1 个实例",
     queued: "等待",
     left: "还有 {n} 个任务没有显示，请在任务列表中查看。",
-    more: "下一页",
-    first: "第一页",
-    back: "上一页",
-    pages: "分页",
     gpus: "空闲 GPU",
     cluster: "集群没有这么多 GPU",
     held: "暂缓的修复",
@@ -136,19 +127,14 @@ const EVERY_MS = 15_000;
 export function Queue() {
   const named = query.value.get("group");
   const group = named === DEFAULT_GROUP ? "" : named;
-  const [walked, setWalked] = useState<{ group: string | null; cursors: string[] }>({ group, cursors: [] });
-  const cursors = walked.group === group ? walked.cursors : [];
-  const cursor = cursors.at(-1);
+  const pages = usePages(`queue of ${named}`);
+  const { cursor } = pages;
   const asked = { snapshot: "1" as const, limit: PAGE, ...(group === null ? {} : { group }), ...(cursor === undefined ? {} : { cursor }) };
   const polled = usePolled(
     `queue ${JSON.stringify(asked)}`,
     (signal) => bodyOf(client.GET("/api/v2/queue", { params: { query: asked }, signal })),
     () => EVERY_MS,
   );
-  const walk = (next: string[]): void => {
-    setWalked({ group, cursors: next });
-    document.querySelector<HTMLElement>("main h1")?.focus();
-  };
   return (
     <main class="container-fluid" tabIndex={-1}>
       <h1 tabIndex={-1}>{t("title")}</h1>
@@ -166,19 +152,7 @@ export function Queue() {
               {page.running.length === 0 ? <p>{t("nobodyRuns")}</p> : <RunningJobs jobs={page.running} />}
               {(page.running_more ?? 0) > 0 && <p>{t("left", { n: page.running_more ?? 0 })}</p>}
             </section>
-            <nav class="pages" aria-label={t("pages")}>
-              {cursors.length > 1 && (
-                <button class="secondary" onClick={() => walk([])}>
-                  {t("first")}
-                </button>
-              )}
-              {cursors.length > 0 && (
-                <button class="secondary" onClick={() => walk(cursors.slice(0, -1))}>
-                  {t("back")}
-                </button>
-              )}
-              {page.next_cursor !== null && <button onClick={() => walk([...cursors, page.next_cursor as string])}>{t("more")}</button>}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
             {page.reservations.length > 0 && <Reservations reservations={page.reservations} />}
             <div class="pair">
               <Totals totals={page.totals} />
@@ -234,24 +208,6 @@ function shortOf(job: Waiting): string {
   return kind === undefined ? (job.short_of ?? "") : t(kind);
 }
 
-function Priority({ is, asked }: { is: string; asked?: string }) {
-  return (
-    <>
-      {is}
-      {asked !== undefined && asked !== is && <small> ({t("asked", { asked })})</small>}
-    </>
-  );
-}
-
-function Size({ of: job }: { of: { nodes: number; gpus: number; group: string } }) {
-  return (
-    <>
-      {job.nodes} × {job.gpus}
-      {job.group !== "" && <small> {job.group}</small>}
-    </>
-  );
-}
-
 function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
   return (
     <table class="rows">
@@ -282,7 +238,7 @@ function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
               <Priority is={job.priority} asked={job.asked_priority} />
             </td>
             <td data-label={t("size")}>
-              <Size of={job} />
+              <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />
             </td>
             <td data-label={t("waits")}>
               <Ago at={job.queued_at} bare />
@@ -333,7 +289,7 @@ function RunningJobs({ jobs }: { jobs: Running[] }) {
             <td data-label={t("user")}>{job.user || "-"}</td>
             <td data-label={t("priority")}>{job.priority}</td>
             <td data-label={t("size")}>
-              <Size of={job} />
+              <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />
             </td>
             <td data-label={t("since")}>
               <Ago at={job.since} bare />

@@ -7,7 +7,6 @@ import { texts } from "../texts";
 
 const t = texts({
   en: {
-    title: "Sign in",
     token: "Token",
     where: "Where from: an operator issues a token with",
     viewer: "As a viewer: look around, change nothing",
@@ -16,7 +15,6 @@ const t = texts({
     kept: "The token is exchanged for a session of at most 12 hours and is not kept. The session ends with this tab.",
   },
   zh: {
-    title: "登录",
     token: "令牌",
     where: "令牌由操作员签发：",
     viewer: "以查看者身份：只看，不改",

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
 import { Ago } from "../parts/time";
 import { type ListedToken, Tokens } from "../parts/tokens";
 import { path, query, refine, to } from "../place";
@@ -24,8 +25,6 @@ const t = texts({
     find: "Name begins with",
     name: "Name of the user",
     go: "Open",
-    more: "Next page",
-    first: "First page",
     ofUser: "Tokens",
     quotas: "Quotas",
     jobs: "Jobs of this user",
@@ -54,8 +53,6 @@ const t = texts({
     find: "名称开头",
     name: "用户名",
     go: "打开",
-    more: "下一页",
-    first: "第一页",
     ofUser: "令牌",
     quotas: "配额",
     jobs: "该用户的任务",
@@ -92,9 +89,9 @@ export function Users() {
 
 function All() {
   const q = query.value.get("q") ?? "";
-  const [at, setAt] = useState<{ q: string; cursor: string }>();
+  const pages = usePages(q);
+  const { cursor } = pages;
   const [name, setName] = useState("");
-  const cursor = at?.q === q ? at.cursor : undefined;
   const polled = usePolled(
     `users ${q} ${cursor}`,
     (signal) => {
@@ -140,10 +137,7 @@ function All() {
         {(page) => (
           <>
             <Rows users={page.users} />
-            <nav class="pages">
-              {cursor !== undefined && <button onClick={() => setAt(undefined)}>{t("first")}</button>}
-              {page.next_cursor !== null && <button onClick={() => setAt({ q, cursor: page.next_cursor ?? "" })}>{t("more")}</button>}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
           </>
         )}
       </Loaded>

@@ -1,11 +1,11 @@
 // The health checks of an instance, and the verdict document of one as tables.
-import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { may } from "../session";
 import { texts } from "../texts";
 import { query, refine } from "../place";
 import { Loaded } from "./loaded";
+import { Pager, usePages } from "./pager";
 import { Ago, secondsBetween, span } from "./time";
 
 const t = texts({
@@ -26,8 +26,6 @@ const t = texts({
     UNREADABLE: "document unreadable",
     NO_DOCUMENT: "no document",
     kept: "Documents are kept for 30 days. A check that never started has none.",
-    older: "Older checks",
-    newest: "Newest checks",
     total: "{n} checks in all",
     title: "Verdict of check {n}",
     findings: "Findings",
@@ -49,7 +47,6 @@ const t = texts({
     driver: "GPUs as the driver sees them",
     action: "Recovery action",
     address: "PCI address",
-    facts: "Facts",
     raw: "Whole document (JSON)",
     cut: "Serial numbers are shown to operators only.",
     all: "all",
@@ -71,8 +68,6 @@ const t = texts({
     UNREADABLE: "文档无法读取",
     NO_DOCUMENT: "无文档",
     kept: "文档保留 30 天。从未启动的检查没有文档。",
-    older: "更早的检查",
-    newest: "最新的检查",
     total: "共 {n} 次检查",
     title: "第 {n} 次检查的结论",
     findings: "发现",
@@ -94,7 +89,6 @@ const t = texts({
     driver: "驱动看到的 GPU",
     action: "恢复动作",
     address: "PCI 地址",
-    facts: "事实",
     raw: "完整文档（JSON）",
     cut: "序列号只对操作员显示。",
     all: "全部",
@@ -109,7 +103,8 @@ const SIGNS: Record<string, string> = { HEALTHY: "✓", REBOOT: "↻", REPLACE: 
 
 /** Args: moved: changes when the instance does, so that a check that ended is read again at once. */
 export function Checks({ id, moved }: { id: string; moved: string }) {
-  const [cursor, setCursor] = useState<string>();
+  const pages = usePages(id);
+  const { cursor } = pages;
   const chosen = query.value.get("check") ?? "";
   const polled = usePolled(
     `checks ${id} ${moved} ${cursor}`,
@@ -135,10 +130,7 @@ export function Checks({ id, moved }: { id: string; moved: string }) {
                 {t("total", { n: page.total })}. {t("kept")}
               </p>
               <List checks={page.checks} chosen={chosen} />
-              <nav class="pages">
-                {cursor !== undefined && <button onClick={() => setCursor(undefined)}>{t("newest")}</button>}
-                {page.next_cursor !== null && <button onClick={() => setCursor(page.next_cursor ?? undefined)}>{t("older")}</button>}
-              </nav>
+              <Pager pages={pages} next={page.next_cursor} />
             </>
           )
         }

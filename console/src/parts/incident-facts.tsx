@@ -1,6 +1,5 @@
 // Facts of an incident that the list and the page of an incident share.
 import { type Schemas } from "../api";
-import { to } from "../place";
 import { texts } from "../texts";
 import { mustAct } from "./job-facts";
 
@@ -42,20 +41,6 @@ export function causeText(of: Schemas["Incident"]): string {
   if (of.cause === null) return of.job_id === null ? "-" : t("unknown");
   const share = of.confidence === null ? "" : ` ${of.confidence}\u00a0%`;
   return `${of.cause}${share}${of.decided ? "" : ` (${t("undecided")})`}`;
-}
-
-/** Links to instances. */
-export function Instances({ named }: { named: string[] }) {
-  if (named.length === 0) return <>-</>;
-  return (
-    <>
-      {named.map((name) => (
-        <a key={name} class="tag" href={to(["instances", name])}>
-          {name}
-        </a>
-      ))}
-    </>
-  );
 }
 
 /** Return the last message to operators about the incident itself, and not about an instance that is repaired for it. */

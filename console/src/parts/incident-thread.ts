@@ -21,7 +21,7 @@ const t = texts({
     lasts: "lasts",
     verdict: "Verdict",
     message: "message to operators",
-    passed: "{n} instances were checked and passed.",
+    passed: "Instances that were checked and passed: {n}.",
     more: "{n} further events are not shown.",
   },
   zh: {
@@ -39,7 +39,7 @@ const t = texts({
     lasts: "进行中",
     verdict: "结论",
     message: "发给操作员的消息",
-    passed: "{n} 个实例检查通过。",
+    passed: "检查通过的实例：{n} 个。",
     more: "另有 {n} 条未显示。",
   },
 });

@@ -220,7 +220,7 @@ export function JobForm() {
     >
       {!allowed && <p class="problem">{t("viewer")}</p>}
       <fieldset disabled={!allowed} class="bare">
-        <div class="tabs">
+        <div class="modes">
           {([false, true] as const).map((isText) => (
             <button
               key={String(isText)}
@@ -260,7 +260,7 @@ export function JobForm() {
           <>
             <fieldset>
               <legend>{t("what")}</legend>
-              <div class="fields">
+              <div class="grid">
                 {field("workload", "workloadHelp", undefined, { required: true, pattern: "[a-z][a-z0-9\\-]{0,39}" })}
                 {field("backend", undefined, (shared) => (
                   <select {...shared}>
@@ -271,14 +271,14 @@ export function JobForm() {
                 {values["backend"] === "ray" ? field("entrypoint", undefined, undefined, { required: true }) : field("task_definition")}
                 {values["backend"] !== "ray" && field("container", "containerHelp")}
               </div>
-              <div class="fields">
+              <div class="grid">
                 {values["backend"] !== "ray" && field("command", "commandHelp", area(4))}
                 {field("env", "envHelp", area(4))}
               </div>
             </fieldset>
             <fieldset>
               <legend>{t("where")}</legend>
-              <div class="fields">
+              <div class="grid">
                 {number("nnodes", 3_000, { required: true })}
                 {number("n_gpus_per_node", 16, { required: true })}
                 {field("group", "groupHelp")}
@@ -296,7 +296,7 @@ export function JobForm() {
             </fieldset>
             <fieldset>
               <legend>{t("limits")}</legend>
-              <div class="fields">
+              <div class="grid">
                 {number("attempts_max", 20)}
                 {number("max_runtime_s", 7_776_000, { min: 60 })}
                 {number("suspend_grace_s", 110)}

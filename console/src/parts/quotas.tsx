@@ -138,7 +138,7 @@ export function Use({ used, limit }: { used: number; limit: number | null }) {
   const full = used >= limit;
   return (
     <span class="use">
-      <span class="track" aria-hidden="true">
+      <span class="share" aria-hidden="true">
         <span class={full ? "full" : ""} style={{ width: `${Math.min(100, limit === 0 ? 0 : (100 * used) / limit)}%` }} />
       </span>
       <span class={full && limit > 0 ? "full" : ""}>
@@ -351,7 +351,7 @@ function Fields({ draft, change }: { draft: Draft; change: (draft: Draft) => voi
       >
         {t("add")}
       </button>
-      <div class="fields">
+      <div class="grid">
         {(["all", "each"] as const).map((name) => (
           <label key={name}>
             {t(name)}

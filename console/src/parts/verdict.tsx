@@ -6,7 +6,6 @@ import { language, texts } from "../texts";
 
 const t = texts({
   en: {
-    cause: "Cause",
     at: "at",
     remedy: "Remedy",
     decided: "decided",
@@ -25,7 +24,6 @@ const t = texts({
     verdict: "Verdict",
   },
   zh: {
-    cause: "原因",
     at: "位于",
     remedy: "措施",
     decided: "已判定",
