@@ -7,6 +7,7 @@ import { type Entry, entriesOf, markdownOf } from "../parts/incident-thread";
 import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { Ago, Clock, local, secondsBetween, span } from "../parts/time";
 import { path, to } from "../place";
 import { texts } from "../texts";
@@ -298,34 +299,20 @@ function Phases({ of }: { of: Schemas["IncidentThread"] }) {
   return (
     <section>
       <h2>{t("phases")}</h2>
-      <table class="rows">
-        <thead>
-          <tr>
-            {(["status", "attempt", "from", "until", "duration"] as const).map((name) => (
-              <th key={name} scope="col">
-                {t(name)}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {of.phases.map((phase) => (
-            <tr key={`${phase.since} ${phase.status}`}>
-              <td data-label={t("status")}>
-                <Status of={phase.status} />
-              </td>
-              <td data-label={t("attempt")}>{phase.attempt ?? "-"}</td>
-              <td data-label={t("from")}>
-                <Clock at={phase.since} />
-              </td>
-              <td data-label={t("until")}>{phase.until === null ? t("lasts") : <Clock at={phase.until} />}</td>
-              <td data-label={t("duration")}>
-                {phase.until === null ? <Ago at={phase.since} bare /> : span(secondsBetween(phase.since, phase.until))}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["status", "attempt", "from", "until", "duration"]}
+        words={t}
+        rows={of.phases.map((phase) => ({
+          key: `${phase.since} ${phase.status}`,
+          cells: {
+            status: <Status of={phase.status} />,
+            attempt: phase.attempt ?? "-",
+            from: <Clock at={phase.since} />,
+            until: phase.until === null ? t("lasts") : <Clock at={phase.until} />,
+            duration: phase.until === null ? <Ago at={phase.since} bare /> : span(secondsBetween(phase.since, phase.until)),
+          },
+        }))}
+      />
     </section>
   );
 }

@@ -6,6 +6,7 @@ import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Pager, usePages } from "../parts/pager";
 import { Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { Ago, secondsBetween, span } from "../parts/time";
 import { query, refine, to } from "../place";
 import { texts } from "../texts";
@@ -112,49 +113,31 @@ function cut(sentence: string): string {
 
 function Rows({ of }: { of: Schemas["Incident"][] }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["state", "id", "cause", "where", "job", "opened", "duration", "gpus", "lost"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {of.map((incident) => (
-          <tr key={incident.incident_id}>
-            <td data-label={t("state")}>
-              <Status of={incident.outcome ?? incident.state} />
-            </td>
-            <td data-label={t("id")}>
-              <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a>
-            </td>
-            <td data-label={t("cause")}>
-              {incident.cause === null ? <small lang="en" title={incident.reason}>{cut(incident.reason)}</small> : causeText(incident)}
-            </td>
-            <td data-label={t("where")}>
-              <InstanceLinks ids={incident.instances} />
-            </td>
-            <td data-label={t("job")}>
-              {incident.job_id === null ? "-" : <a href={to(["jobs", incident.job_id])}>{incident.job_id}</a>}
-            </td>
-            <td data-label={t("opened")}>
-              <Ago at={incident.opened_at} />
-            </td>
-            <td data-label={t("duration")}>
-              {incident.closed_at === null ? (
-                <Ago at={incident.opened_at} bare />
-              ) : (
-                span(secondsBetween(incident.opened_at, incident.closed_at))
-              )}
-            </td>
-            <td data-label={t("gpus")}>{incident.gpus}</td>
-            <td data-label={t("lost")}>{incident.gpu_h_lost ?? "-"}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["state", "id", "cause", "where", "job", "opened", "duration", "gpus", "lost"]}
+      words={t}
+      rows={of.map((incident) => ({
+        key: incident.incident_id,
+        cells: {
+          state: <Status of={incident.outcome ?? incident.state} />,
+          id: <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a>,
+          cause:
+            incident.cause === null ? (
+              <small lang="en" title={incident.reason}>
+                {cut(incident.reason)}
+              </small>
+            ) : (
+              causeText(incident)
+            ),
+          where: <InstanceLinks ids={incident.instances} />,
+          job: incident.job_id === null ? "-" : <a href={to(["jobs", incident.job_id])}>{incident.job_id}</a>,
+          opened: <Ago at={incident.opened_at} />,
+          duration:
+            incident.closed_at === null ? <Ago at={incident.opened_at} bare /> : span(secondsBetween(incident.opened_at, incident.closed_at)),
+          gpus: incident.gpus,
+          lost: incident.gpu_h_lost ?? "-",
+        },
+      }))}
+    />
   );
 }

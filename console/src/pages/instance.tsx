@@ -11,6 +11,7 @@ import { type InstanceOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/i
 import { Loaded } from "../parts/loaded";
 import { OrderButtons } from "../parts/order-buttons";
 import { Status } from "../parts/status";
+import { Table } from "../parts/table";
 import { Tabs, viewOf } from "../parts/tabs";
 import { Ago } from "../parts/time";
 import { Tokens } from "../parts/tokens";
@@ -228,34 +229,22 @@ function Jobs({ one }: { one: One }) {
       {claims.length === 0 ? (
         <p>{t("noJobs")}</p>
       ) : (
-        <table class="rows">
-          <thead>
-            <tr>
-              {(["job", "attempt", "rank", "seen"] as const).map((name) => (
-                <th key={name} scope="col">
-                  {t(name)}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {claims.map(([job, attempt]) => {
-              const rank = ranks.find((each) => each.job_id === job && each.attempt === attempt);
-              return (
-                <tr key={job}>
-                  <td data-label={t("job")}>
-                    <a href={to(["jobs", job])}>{job}</a>
-                  </td>
-                  <td data-label={t("attempt")}>{attempt}</td>
-                  <td data-label={t("rank")}>
-                    {rank !== undefined && <a href={to(["jobs", job], { tab: "log", attempt, rank: rank.rank })}>{rank.rank}</a>}
-                  </td>
-                  <td data-label={t("seen")}>{rank !== undefined && <Ago at={rank.seen_at} />}</td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
+        <Table
+          columns={["job", "attempt", "rank", "seen"]}
+          words={t}
+          rows={claims.map(([job, attempt]) => {
+            const rank = ranks.find((each) => each.job_id === job && each.attempt === attempt);
+            return {
+              key: job,
+              cells: {
+                job: <a href={to(["jobs", job])}>{job}</a>,
+                attempt,
+                rank: rank !== undefined && <a href={to(["jobs", job], { tab: "log", attempt, rank: rank.rank })}>{rank.rank}</a>,
+                seen: rank !== undefined && <Ago at={rank.seen_at} />,
+              },
+            };
+          })}
+        />
       )}
     </>
   );

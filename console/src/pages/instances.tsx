@@ -5,6 +5,7 @@ import { Heard } from "../parts/instance-facts";
 import { Loaded } from "../parts/loaded";
 import { Pager, usePages } from "../parts/pager";
 import { Status, wordsOf } from "../parts/status";
+import { English, Table } from "../parts/table";
 import { Ago } from "../parts/time";
 import { query, refine, to } from "../place";
 import { texts } from "../texts";
@@ -29,7 +30,7 @@ const t = texts({
     bySince: "latest change first",
     byLemon: "highest lemon score first",
     none: "No instance matches.",
-    held: "held back: {because}",
+    held: "held back:",
     reserved: "reserved for {job}",
     shown: "{n} shown",
     left: "{n} shown, and there are more",
@@ -55,7 +56,7 @@ const t = texts({
     bySince: "最近变化在前",
     byLemon: "问题评分高的在前",
     none: "没有符合条件的实例。",
-    held: "暂缓：{because}",
+    held: "暂缓：",
     reserved: "为 {job} 保留",
     shown: "显示 {n} 个",
     left: "显示 {n} 个，还有更多",
@@ -161,54 +162,43 @@ function given(wanted: { status: string; job: string; q: string; order: Order })
 function Rows({ instances }: { instances: Schemas["InstanceSummary"][] }) {
   if (instances.length === 0) return <p>{t("none")}</p>;
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {instances.map((one) => (
-          <tr key={one.instance_id}>
-            <td data-label={t("status")}>
-              <Status of={one.status} />
-            </td>
-            <td class="line" data-label={t("id")}>
-              <a href={to(["instances", one.instance_id])}>{one.instance_id}</a>
-            </td>
-            <td data-label={t("where")}>{[one.availability_zone, one.rack].filter(Boolean).join(" / ")}</td>
-            <td data-label={t("since")}>
-              <Ago at={one.status_at} bare />
-            </td>
-            <td data-label={t("jobs")}>
+    <Table
+      columns={["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"]}
+      words={t}
+      classes={{ id: "line", heard: "line" }}
+      rows={instances.map((one) => ({
+        key: one.instance_id,
+        cells: {
+          status: <Status of={one.status} />,
+          id: <a href={to(["instances", one.instance_id])}>{one.instance_id}</a>,
+          where: [one.availability_zone, one.rack].filter(Boolean).join(" / "),
+          since: <Ago at={one.status_at} bare />,
+          jobs: (
+            <>
               {Object.keys(one.claims).map((job) => (
                 <a key={job} class="tag" href={to(["jobs", job])}>
                   {job}
                 </a>
               ))}
               {one.reserved_for !== null && !(one.reserved_for in one.claims) && t("reserved", { job: one.reserved_for })}
-            </td>
-            <td data-label={t("gpus")}>{one.gpus}</td>
-            <td data-label={t("need")} lang="en">
+            </>
+          ),
+          gpus: one.gpus,
+          need: (
+            <>
               {one.need !== null && <strong>{one.need.rung} </strong>}
-              {one.held !== null && t("held", { because: one.held.because })}
-            </td>
-            <td data-label={t("lemon")} title={one.lemon.made_of ?? ""}>
-              {one.lemon.score > 0 ? `${one.lemon.score} %` : "0"}
-            </td>
-            <td class="line" data-label={t("heard")}>
-              <Heard agent={one.node_agent} />
-            </td>
-            <td data-label={t("reason")} lang="en">
-              {one.reason}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+              {one.held !== null && (
+                <>
+                  {t("held")} <English>{one.held.because}</English>
+                </>
+              )}
+            </>
+          ),
+          lemon: <span title={one.lemon.made_of ?? ""}>{one.lemon.score > 0 ? `${one.lemon.score} %` : "0"}</span>,
+          heard: <Heard agent={one.node_agent} />,
+          reason: <English>{one.reason}</English>,
+        },
+      }))}
+    />
   );
 }

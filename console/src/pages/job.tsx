@@ -15,6 +15,7 @@ import { Log } from "../parts/log";
 import { OrderButtons } from "../parts/order-buttons";
 import { Problem } from "../parts/problem";
 import { Status } from "../parts/status";
+import { English, Table } from "../parts/table";
 import { Tabs, viewOf } from "../parts/tabs";
 import { Ago, Clock } from "../parts/time";
 import { AnyVerdict } from "../parts/verdict";
@@ -231,40 +232,28 @@ function Logs({ job }: { job: Schemas["Job"] }) {
 function Attempts({ job }: { job: Schemas["Job"] }) {
   if (job.attempts.length === 0) return <p>{t("noAttempt")}</p>;
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["number", "status", "started", "ended", "exit", "cause", "counted", "instances"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {[...job.attempts].reverse().map((each) => (
-          <tr key={each.attempt}>
-            <td data-label={t("number")}>
-              <a href={to(["jobs", job.job_id], { tab: "log", attempt: each.attempt })}>{each.attempt}</a>
-            </td>
-            <td data-label={t("status")}>
-              <Status of={each.status} />
-            </td>
-            <td data-label={t("started")}>{each.started_at !== null && <Clock at={each.started_at} />}</td>
-            <td data-label={t("ended")}>{each.ended_at !== null && <Clock at={each.ended_at} />}</td>
-            <td data-label={t("exit")}>{each.exit_code}</td>
-            <td data-label={t("cause")} lang="en">
+    <Table
+      columns={["number", "status", "started", "ended", "exit", "cause", "counted", "instances"]}
+      words={t}
+      rows={[...job.attempts].reverse().map((each) => ({
+        key: each.attempt,
+        cells: {
+          number: <a href={to(["jobs", job.job_id], { tab: "log", attempt: each.attempt })}>{each.attempt}</a>,
+          status: <Status of={each.status} />,
+          started: each.started_at !== null && <Clock at={each.started_at} />,
+          ended: each.ended_at !== null && <Clock at={each.ended_at} />,
+          exit: each.exit_code,
+          cause: (
+            <English>
               {each.failure_kind !== null && <strong>{each.failure_kind} </strong>}
               {each.message}
-            </td>
-            <td data-label={t("counted")}>{each.counted === null ? "-" : each.counted ? t("yes") : t("no")}</td>
-            <td data-label={t("instances")}>
-              <InstanceLinks ids={each.instances ?? []} most={8} />
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+            </English>
+          ),
+          counted: each.counted === null ? "-" : t(each.counted ? "yes" : "no"),
+          instances: <InstanceLinks ids={each.instances ?? []} most={8} />,
+        },
+      }))}
+    />
   );
 }
 

@@ -5,13 +5,14 @@ import { usePolled } from "../live";
 import { Freshness } from "../parts/freshness";
 import { Priority, Size } from "../parts/job-cells";
 import { JobForm } from "../parts/job-form";
-import { JobLinks } from "../parts/links";
+import { InstanceLinks, JobLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Pager, usePages } from "../parts/pager";
 import { Quotas } from "../parts/quotas";
 import { Status } from "../parts/status";
+import { English, Table } from "../parts/table";
 import { Ago } from "../parts/time";
-import { query, refine, to } from "../place";
+import { query, refine } from "../place";
 import { texts } from "../texts";
 
 const t = texts({
@@ -208,98 +209,84 @@ function shortOf(job: Waiting): string {
   return kind === undefined ? (job.short_of ?? "") : t(kind);
 }
 
+/** A time that may not be known. */
+function When({ at }: { at: string | null }) {
+  return at === null ? <span title={t("unknown")}>?</span> : <Ago at={at} />;
+}
+
 function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["place", "job", "user", "priority", "size", "waits", "why", "blockers", "earliest"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {jobs.map((job) => (
-          <tr key={job.job_id}>
-            <td data-label={t("place")}>{job.position ?? "-"}</td>
-            <td data-label={t("job")} class="id">
-              <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
-              {job.status !== null && job.status !== "QUEUED" && job.status !== "PENDING_RESOURCES" && (
-                <>
-                  <br />
-                  <Status of={job.status} />
-                </>
-              )}
-            </td>
-            <td data-label={t("user")}>{job.user || "-"}</td>
-            <td data-label={t("priority")}>
-              <Priority is={job.priority} asked={job.asked_priority} />
-            </td>
-            <td data-label={t("size")}>
-              <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />
-            </td>
-            <td data-label={t("waits")}>
-              <Ago at={job.queued_at} bare />
-            </td>
-            <td data-label={t("why")} class="reason">
-              {shortOf(job) !== "" && <strong>{shortOf(job)}: </strong>}
-              <span lang="en">{job.sentence}</span>
-            </td>
-            <td data-label={t("blockers")}>
-              {(job.blockers ?? []).length === 0 && (job.would_suspend ?? []).length === 0 && "-"}
-              <JobLinks ids={job.blockers ?? []} />
-              {(job.would_suspend ?? []).length > 0 && (
-                <small>
-                  {" "}
-                  {t("leaves")}: <JobLinks ids={job.would_suspend ?? []} />
-                </small>
-              )}
-            </td>
-            <td data-label={t("earliest")}>{job.earliest_at === null ? <span title={t("unknown")}>?</span> : <Ago at={job.earliest_at} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["place", "job", "user", "priority", "size", "waits", "why", "blockers", "earliest"]}
+      words={t}
+      classes={{ job: "id", waits: "line", why: "reason", earliest: "line" }}
+      rows={jobs.map((job) => {
+        const { blockers = [], would_suspend = [] } = job;
+        return {
+          key: job.job_id,
+          cells: {
+            place: job.position ?? "-",
+            job: (
+              <>
+                <JobLinks ids={[job.job_id]} />
+                {job.status !== null && job.status !== "QUEUED" && job.status !== "PENDING_RESOURCES" && (
+                  <>
+                    <br />
+                    <Status of={job.status} />
+                  </>
+                )}
+              </>
+            ),
+            user: job.user || "-",
+            priority: <Priority is={job.priority} asked={job.asked_priority} />,
+            size: <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />,
+            waits: <Ago at={job.queued_at} bare />,
+            why: (
+              <>
+                {shortOf(job) !== "" && <strong>{shortOf(job)}: </strong>}
+                <English>{job.sentence}</English>
+              </>
+            ),
+            blockers: (
+              <>
+                {blockers.length + would_suspend.length === 0 && "-"}
+                <JobLinks ids={blockers} />
+                {would_suspend.length > 0 && (
+                  <small>
+                    {" "}
+                    {t("leaves")}: <JobLinks ids={would_suspend} />
+                  </small>
+                )}
+              </>
+            ),
+            earliest: <When at={job.earliest_at} />,
+          },
+        };
+      })}
+    />
   );
 }
 
 function RunningJobs({ jobs }: { jobs: Running[] }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["status", "job", "user", "priority", "size", "since", "ends", "suspend"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {jobs.map((job) => (
-          <tr key={job.job_id}>
-            <td data-label={t("status")}>
-              <Status of={job.status} />
-            </td>
-            <td data-label={t("job")} class="id">
-              <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
-            </td>
-            <td data-label={t("user")}>{job.user || "-"}</td>
-            <td data-label={t("priority")}>{job.priority}</td>
-            <td data-label={t("size")}>
-              <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />
-            </td>
-            <td data-label={t("since")}>
-              <Ago at={job.since} bare />
-            </td>
-            <td data-label={t("ends")}>{job.ends_at === null ? <span title={t("unknown")}>?</span> : <Ago at={job.ends_at} />}</td>
-            <td data-label={t("suspend")}>{t(job.can_suspend ? "yes" : "no")}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["status", "job", "user", "priority", "size", "since", "ends", "suspend"]}
+      words={t}
+      classes={{ job: "id" }}
+      rows={jobs.map((job) => ({
+        key: job.job_id,
+        cells: {
+          status: <Status of={job.status} />,
+          job: <JobLinks ids={[job.job_id]} />,
+          user: job.user || "-",
+          priority: job.priority,
+          size: <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />,
+          since: <Ago at={job.since} bare />,
+          ends: <When at={job.ends_at} />,
+          suspend: t(job.can_suspend ? "yes" : "no"),
+        },
+      }))}
+    />
   );
 }
 
@@ -307,38 +294,28 @@ function Reservations({ reservations }: { reservations: Page["reservations"] }) 
   return (
     <section aria-labelledby="reservations-title">
       <h2 id="reservations-title">{t("reservations")}</h2>
-      <table class="rows narrow">
-        <thead>
-          <tr>
-            {(["promised", "group", "hosts", "from"] as const).map((name) => (
-              <th key={name} scope="col">
-                {t(name)}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {reservations.map((one) => (
-            <tr key={one.job_id}>
-              <td data-label={t("promised")}>
-                <a href={to(["jobs", one.job_id])}>{one.job_id}</a>
-              </td>
-              <td data-label={t("group")}>{one.group || "-"}</td>
-              <td data-label={t("hosts")}>
-                {one.hosts.length > 4 ? (
-                  <details>
-                    <summary>{one.hosts.length}</summary>
-                    {one.hosts.join(", ")}
-                  </details>
-                ) : (
-                  one.hosts.join(", ")
-                )}
-              </td>
-              <td data-label={t("from")}>{one.at === null ? <span title={t("unknown")}>?</span> : <Ago at={one.at} />}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["promised", "group", "hosts", "from"]}
+        words={t}
+        narrow
+        rows={reservations.map((one) => ({
+          key: one.job_id,
+          cells: {
+            promised: <JobLinks ids={[one.job_id]} />,
+            group: one.group || "-",
+            hosts:
+              one.hosts.length > 4 ? (
+                <details>
+                  <summary>{one.hosts.length}</summary>
+                  <InstanceLinks ids={one.hosts} most={one.hosts.length} />
+                </details>
+              ) : (
+                <InstanceLinks ids={one.hosts} />
+              ),
+            from: <When at={one.at} />,
+          },
+        }))}
+      />
     </section>
   );
 }
@@ -355,24 +332,16 @@ function Totals({ totals }: { totals: Page["totals"] }) {
   return (
     <section aria-labelledby="totals-title">
       <h2 id="totals-title">{t("totals")}</h2>
-      <table class="rows narrow">
-        <thead>
-          <tr>
-            <th scope="col">{t("priority")}</th>
-            <th scope="col">{t("running")}</th>
-            <th scope="col">{t("queued")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {totals.map((total) => (
-            <tr key={total.priority} class={total.running.jobs + total.queued.jobs === 0 ? "empty" : ""}>
-              <td data-label={t("priority")}>{total.priority}</td>
-              <td data-label={t("running")}>{words(total.running)}</td>
-              <td data-label={t("queued")}>{words(total.queued)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["priority", "running", "queued"]}
+        words={t}
+        narrow
+        rows={totals.map((total) => ({
+          key: total.priority,
+          class: total.running.jobs + total.queued.jobs === 0 ? "empty" : undefined,
+          cells: { priority: total.priority, running: words(total.running), queued: words(total.queued) },
+        }))}
+      />
     </section>
   );
 }

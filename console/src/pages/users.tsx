@@ -4,6 +4,7 @@ import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Loaded } from "../parts/loaded";
 import { Pager, usePages } from "../parts/pager";
+import { Table } from "../parts/table";
 import { Ago } from "../parts/time";
 import { type ListedToken, Tokens } from "../parts/tokens";
 import { path, query, refine, to } from "../place";
@@ -148,30 +149,20 @@ function All() {
 function Rows({ users }: { users: Schemas["Users"]["users"] }) {
   if (users.length === 0) return <p>{t("none")}</p>;
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["user", "roles", "tokens", "ends", "issued"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {users.map((one) => (
-          <tr key={one.user}>
-            <td data-label={t("user")}>
-              <a href={to(["users", one.user])}>{one.user}</a>
-            </td>
-            <td data-label={t("roles")}>{one.roles.length === 0 ? <span class="muted">{t("noneValid")}</span> : one.roles.join(", ")}</td>
-            <td data-label={t("tokens")}>{one.live_tokens}</td>
-            <td data-label={t("ends")}>{one.next_end !== null && <Ago at={one.next_end} />}</td>
-            <td data-label={t("issued")}>{one.last_issued_at !== null && <Ago at={one.last_issued_at} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["user", "roles", "tokens", "ends", "issued"]}
+      words={t}
+      rows={users.map((one) => ({
+        key: one.user,
+        cells: {
+          user: <a href={to(["users", one.user])}>{one.user}</a>,
+          roles: one.roles.length === 0 ? <span class="muted">{t("noneValid")}</span> : one.roles.join(", "),
+          tokens: one.live_tokens,
+          ends: one.next_end !== null && <Ago at={one.next_end} />,
+          issued: one.last_issued_at !== null && <Ago at={one.last_issued_at} />,
+        },
+      }))}
+    />
   );
 }
 
@@ -227,27 +218,20 @@ function Quotas({ user }: { user: string }) {
             <>
               {!rows.some((row) => row.user === user) && <p>{t("noQuota")}</p>}
               {rows.length > 0 && (
-                <table class="rows">
-                  <thead>
-                    <tr>
-                      {(["user", "priority", "group", "limit"] as const).map((name) => (
-                        <th key={name} scope="col">
-                          {t(name)}
-                        </th>
-                      ))}
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {rows.map((row) => (
-                      <tr key={row.name}>
-                        <td data-label={t("user")}>{row.user === "*" ? t("everybody") : row.user}</td>
-                        <td data-label={t("priority")}>{row.priority === "*" ? t("any") : row.priority}</td>
-                        <td data-label={t("group")}>{row.group === "*" ? t("any") : row.group || t("noGroup")}</td>
-                        <td data-label={t("limit")}>{row.limit}</td>
-                      </tr>
-                    ))}
-                  </tbody>
-                </table>
+                <Table
+                  columns={["user", "priority", "group", "limit"]}
+                  words={t}
+                  narrow
+                  rows={rows.map((row) => ({
+                    key: row.name,
+                    cells: {
+                      user: row.user === "*" ? t("everybody") : row.user,
+                      priority: row.priority === "*" ? t("any") : row.priority,
+                      group: row.group === "*" ? t("any") : row.group || t("noGroup"),
+                      limit: row.limit,
+                    },
+                  }))}
+                />
               )}
               {limits.max_running_jobs_per_user !== null && <p>{t("running", { n: limits.max_running_jobs_per_user })}</p>}
             </>

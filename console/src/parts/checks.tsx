@@ -6,6 +6,7 @@ import { texts } from "../texts";
 import { query, refine } from "../place";
 import { Loaded } from "./loaded";
 import { Pager, usePages } from "./pager";
+import { Table } from "./table";
 import { Ago, secondsBetween, span } from "./time";
 
 const t = texts({
@@ -150,7 +151,7 @@ function Outcome({ of }: { of: string }) {
 
 function List({ checks, chosen }: { checks: Check[]; chosen: string }) {
   return (
-    <Table
+    <Rows
       columns={["number", "outcome", "level", "started", "took", "job", "summary", "open"]}
       rows={checks.map((check) => ({
         number: check.number,
@@ -170,32 +171,9 @@ function List({ checks, chosen }: { checks: Check[]; chosen: string }) {
   );
 }
 
-/** A table whose headings are texts of this file. Every value is shown as text. */
-function Table({ columns, rows }: { columns: Key[]; rows: Partial<Record<Key, preact.ComponentChildren>>[] }) {
-  return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {columns.map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row, at) => (
-          <tr key={at}>
-            {columns.map((name) => (
-              <td key={name} data-label={t(name)}>
-                {row[name]}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+/** A table of a document, whose rows have no other key than their place. */
+function Rows<Name extends Key>({ columns, rows }: { columns: readonly Name[]; rows: Record<Name, preact.ComponentChildren>[] }) {
+  return <Table columns={columns} words={t} rows={rows.map((cells, key) => ({ key, cells }))} />;
 }
 
 function Document({ id, number }: { id: string; number: string }) {
@@ -238,7 +216,7 @@ function Verdict({ of }: { of: Json }) {
       {findings.length === 0 ? (
         <p>{t("noFindings")}</p>
       ) : (
-        <Table
+        <Rows
           columns={["gpu", "source", "test", "code", "severity", "remedy", "message"]}
           rows={findings.map((one) => ({
             gpu: plain(one["gpu_index"]),
@@ -254,7 +232,7 @@ function Verdict({ of }: { of: Json }) {
       {xids.length > 0 && (
         <>
           <h3>{t("xids")}</h3>
-          <Table
+          <Rows
             columns={["code", "class", "gpu", "address", "count", "first", "last"]}
             rows={xids.map((one) => ({
               code: `${plain(one["code"])} ${plain(one["mnemonic"])}`,
@@ -271,7 +249,7 @@ function Verdict({ of }: { of: Json }) {
       {diagnostics.length > 0 && (
         <>
           <h3>{t("diagnostics")}</h3>
-          <Table
+          <Rows
             columns={["level", "gpu", "exit"]}
             rows={diagnostics.map((one) => ({
               level: plain(one["level"]),
@@ -284,7 +262,7 @@ function Verdict({ of }: { of: Json }) {
       {gpus.length > 0 && (
         <>
           <h3>{t("driver")}</h3>
-          <Table
+          <Rows
             columns={["gpu", "address", "action"]}
             rows={gpus.map((one) => ({
               gpu: plain(one["index"]),

@@ -2,6 +2,7 @@
 import type { Schemas } from "../api";
 import { texts } from "../texts";
 import { Status } from "./status";
+import { English, Table } from "./table";
 import { Ago, Clock } from "./time";
 
 const t = texts({
@@ -14,40 +15,35 @@ export function Decisions({ of, attempts = false }: { of: readonly Schemas["Deci
   if (of.length === 0) return <p>{t("none")}</p>;
   const columns = (["time", "change", "attempt", "reason"] as const).filter((name) => attempts || name !== "attempt");
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {columns.map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {[...of].reverse().map((decision, at) => (
-          <tr key={`${decision.at} ${at}`}>
-            <td class="line" data-label={t("time")}>
+    <Table
+      columns={columns}
+      words={t}
+      classes={{ time: "line", change: "line" }}
+      rows={[...of].reverse().map((decision, at) => ({
+        key: `${decision.at} ${at}`,
+        cells: {
+          time: (
+            <>
               <Clock at={decision.at} />{" "}
               <small class="muted">
                 <Ago at={decision.at} />
               </small>
-            </td>
-            <td class="line" data-label={t("change")} title={decision.event}>
+            </>
+          ),
+          change: (
+            <span title={decision.event}>
               {decision.from !== null && decision.from !== decision.to && (
                 <>
                   <Status of={decision.from} /> →{" "}
                 </>
               )}
               <Status of={decision.to} />
-            </td>
-            {attempts && <td data-label={t("attempt")}>{decision.attempt}</td>}
-            <td data-label={t("reason")} lang="en">
-              {decision.reason}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+            </span>
+          ),
+          attempt: decision.attempt,
+          reason: <English>{decision.reason}</English>,
+        },
+      }))}
+    />
   );
 }

@@ -5,6 +5,7 @@ import { usePolled } from "../live";
 import { language, texts } from "../texts";
 import { Chart, type Line, type Mark } from "./chart";
 import { Loaded } from "./loaded";
+import { Table } from "./table";
 import { Tabs, viewOf } from "./tabs";
 
 const t = texts({
@@ -21,6 +22,7 @@ const t = texts({
     memory_temperature: "Temperature of the memory",
     power_w: "Power",
     memory_used_mib: "Memory used",
+    one: "GPU",
     gpu: "GPU {n}",
     band: "A line is the largest value, the band below it reaches down to the least. Dashed upright lines are XIDs of the history.",
     table: "Values as a table",
@@ -41,6 +43,7 @@ const t = texts({
     memory_temperature: "显存温度",
     power_w: "功率",
     memory_used_mib: "已用显存",
+    one: "GPU",
     gpu: "GPU {n}",
     band: "线为最大值，下方色带延伸到最小值。竖直虚线为历史中的 XID。",
     table: "以表格显示",
@@ -132,32 +135,21 @@ function Drawn({ gauges, history }: { gauges: Gauges; history: Schemas["Decision
       </div>
       <details>
         <summary>{t("table")}</summary>
-        <table class="rows">
-          <thead>
-            <tr>
-              <th scope="col">{t("what")}</th>
-              <th scope="col">GPU</th>
-              <th scope="col">{t("least")}</th>
-              <th scope="col">{t("most")}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {drawn.charts.flatMap((chart) =>
-              chart.lines.map((line) => (
-                <tr key={`${chart.name} ${line.name}`}>
-                  <td data-label={t("what")}>{t(chart.name)}</td>
-                  <td data-label="GPU">{line.name}</td>
-                  <td data-label={t("least")}>
-                    {extreme(line.least, Math.min)} {chart.unit}
-                  </td>
-                  <td data-label={t("most")}>
-                    {extreme(line.most, Math.max)} {chart.unit}
-                  </td>
-                </tr>
-              )),
-            )}
-          </tbody>
-        </table>
+        <Table
+          columns={["what", "one", "least", "most"]}
+          words={t}
+          rows={drawn.charts.flatMap((chart) =>
+            chart.lines.map((line) => ({
+              key: `${chart.name} ${line.name}`,
+              cells: {
+                what: t(chart.name),
+                one: line.name,
+                least: `${extreme(line.least, Math.min)} ${chart.unit}`,
+                most: `${extreme(line.most, Math.max)} ${chart.unit}`,
+              },
+            })),
+          )}
+        />
       </details>
     </>
   );

@@ -2,6 +2,7 @@
 import type { Schemas } from "../api";
 import { texts } from "../texts";
 import { onDemand } from "./on-demand";
+import { Table } from "./table";
 import { Ago } from "./time";
 
 const t = texts({
@@ -93,31 +94,14 @@ export function Gpus({ one }: { one: Schemas["Instance"] }) {
             {inventory.agent && <> · {t("agent", { name: inventory.agent })}</>}
             {typeof inventory.gpus[0]?.["name"] === "string" && <> · {inventory.gpus[0]["name"]}</>}
           </p>
-          <table class="rows">
-            <thead>
-              <tr>
-                {COLUMNS.map((name) => (
-                  <th key={name} scope="col">
-                    {t(name)}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {inventory.gpus.map((gpu, at) => {
-                const cells = cellsOf(gpu as Json, at);
-                return (
-                  <tr key={at} class={cells.bad ? "marked" : undefined}>
-                    {COLUMNS.map((name) => (
-                      <td key={name} data-label={t(name)} title={name === "gpu" ? text(gpu["uuid"]) : undefined}>
-                        {cells[name]}
-                      </td>
-                    ))}
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
+          <Table
+            columns={COLUMNS}
+            words={t}
+            rows={inventory.gpus.map((gpu, key) => {
+              const { bad, ...cells } = cellsOf(gpu as Json, key);
+              return { key, class: bad ? "marked" : undefined, cells };
+            })}
+          />
         </>
       )}
       <Charts one={one} />
@@ -145,7 +129,7 @@ function cellsOf(gpu: Json, at: number): Record<(typeof COLUMNS)[number], preact
     bad: lost || uncorrected > 0 || rows["failure"] === true || rows["pending"] === true || (action ?? 0) > 0,
     gpu: (
       <>
-        <strong>{text(gpu["index"] ?? at)}</strong> {lost && t("unreachable")} <small class="muted">{text(gpu["pci"])}</small>
+        <strong title={text(gpu["uuid"])}>{text(gpu["index"] ?? at)}</strong> {lost && t("unreachable")} <small class="muted">{text(gpu["pci"])}</small>
       </>
     ),
     utilisation: with_(number(gpu["utilization"]), "%"),

@@ -6,6 +6,7 @@ import { texts } from "../texts";
 import { announce } from "./announce";
 import { Modal } from "./modal";
 import { Problem } from "./problem";
+import { Table } from "./table";
 
 const t = texts({
   en: {
@@ -88,29 +89,20 @@ export function Quotas({ quotas, changed }: { quotas: Quota[]; changed: () => vo
       {quotas.length === 0 ? (
         <p>{t("none")}</p>
       ) : (
-        <table class="rows narrow">
-          <thead>
-            <tr>
-              {(["user", "priority", "group", "used"] as const).map((name) => (
-                <th key={name} scope="col">
-                  {t(name)}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {quotas.map((quota) => (
-              <tr key={`${quota.user}/${quota.priority}/${quota.group}`}>
-                <td data-label={t("user")}>{named(quota.user)}</td>
-                <td data-label={t("priority")}>{named(quota.priority)}</td>
-                <td data-label={t("group")}>{quota.group === "" ? "-" : named(quota.group)}</td>
-                <td data-label={t("used")}>
-                  <Use used={quota.used} limit={quota.limit} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+        <Table
+          columns={["user", "priority", "group", "used"]}
+          words={t}
+          narrow
+          rows={quotas.map((quota) => ({
+            key: `${quota.user}/${quota.priority}/${quota.group}`,
+            cells: {
+              user: named(quota.user),
+              priority: named(quota.priority),
+              group: quota.group === "" ? "-" : named(quota.group),
+              used: <Use used={quota.used} limit={quota.limit} />,
+            },
+          }))}
+        />
       )}
       {edits && (
         <LimitsDialog

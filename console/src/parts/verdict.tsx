@@ -3,6 +3,7 @@ import { type Schemas } from "../api";
 import type { Answer } from "../diagnosis";
 import { to } from "../place";
 import { language, texts } from "../texts";
+import { Table } from "./table";
 
 const t = texts({
   en: {
@@ -137,29 +138,20 @@ function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
       <p lang="en">
         {t("then")}: {of.cause.policy}
       </p>
-      <table class="rows">
-        <thead>
-          <tr>
-            {(["line", "role", "kind", "text"] as const).map((name) => (
-              <th key={name} scope="col">
-                {t(name)}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {of.findings.map((finding) => (
-            <tr key={finding.number} class={finding.number === of.cause?.number ? "marked" : ""}>
-              <td data-label={t("line")}>{finding.number}</td>
-              <td data-label={t("role")}>{finding.role}</td>
-              <td data-label={t("kind")}>{finding.kind}</td>
-              <td data-label={t("text")} lang="en">
-                <code>{finding.line}</code>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["line", "role", "kind", "text"]}
+        words={t}
+        rows={of.findings.map((finding) => ({
+          key: finding.number,
+          class: finding.number === of.cause?.number ? "marked" : undefined,
+          cells: {
+            line: finding.number,
+            role: finding.role,
+            kind: finding.kind,
+            text: <code lang="en">{finding.line}</code>,
+          },
+        }))}
+      />
     </article>
   );
 }
