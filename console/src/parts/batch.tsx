@@ -11,6 +11,7 @@ import { Status } from "./status";
 const t = texts({
   en: {
     title: "{order}: {n} jobs",
+    titleOne: "{order}: 1 job",
     suspend: "A job that runs is asked to save its state and leaves its instances. Each job keeps its position in the queue, and is not started until someone resumes it.",
     resume: "Each job is queued again at its former position.",
     cancel: "A job that runs is stopped on its instances: its work since its last checkpoint is lost. A job that waits is taken out of the queue. A canceled job is not started again.",
@@ -26,6 +27,7 @@ const t = texts({
   },
   zh: {
     title: "{order}：{n} 个任务",
+    titleOne: "{order}：1 个任务",
     suspend: "运行中的任务会收到保存状态的请求并离开它的实例。每个任务在队列中的位置保留，在有人恢复它之前不会启动。",
     resume: "每个任务会回到队列中原来的位置。",
     cancel: "运行中的任务会在它的实例上停止，上一个检查点之后的工作会丢失；等待的任务会从队列中移除。取消的任务不会再启动。",
@@ -79,7 +81,7 @@ export function Batch({ order, jobs, done }: { order: BatchOrder; jobs: Schemas[
   };
   return (
     <Modal
-      title={t("title", { order: wordsOfOrder(order), n: able.length })}
+      title={t(able.length === 1 ? "titleOne" : "title", { order: wordsOfOrder(order), n: able.length })}
       wide
       busy={phase === "sends"}
       over={phase === "done"}

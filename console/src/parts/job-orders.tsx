@@ -20,7 +20,7 @@ const t = texts({
     forceSays: "The node agents end the ranks of {id} on {n} instances. Use this after a cancellation that has not ended.",
     owner: "Only its user or an operator may do this.",
     signIn: "Sign in as a user or an operator to do this.",
-    state: "Not possible while the job is {status}.",
+    state: "Not possible: the job is in the status “{status}”.",
   },
   zh: {
     suspend: "挂起",
@@ -35,7 +35,7 @@ const t = texts({
     forceSays: "节点代理会结束 {id} 在 {n} 个实例上的进程。请在普通取消迟迟没有结束时使用。",
     owner: "只有任务的用户或操作员可以这样做。",
     signIn: "以用户或操作员身份登录后才能这样做。",
-    state: "任务处于 {status} 时不能这样做。",
+    state: "任务处于“{status}”状态时不能这样做。",
   },
 });
 
