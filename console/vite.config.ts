@@ -3,13 +3,14 @@ import { join } from "node:path";
 import preact from "@preact/preset-vite";
 import { defineConfig, type Plugin } from "vite";
 
-/** Write the licences of the packages that are bundled. */
+/** Write the licences of the packages that modules of the build come from. */
 function licences(): Plugin {
   return {
     name: "licences",
     generateBundle() {
-      const { dependencies } = JSON.parse(readFileSync("package.json", "utf-8")) as { dependencies: Record<string, string> };
-      const texts = Object.keys(dependencies)
+      const packages = [...this.getModuleIds()].map((id) => /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(id)?.[1]);
+      const texts = [...new Set(packages)]
+        .filter((name) => name !== undefined)
         .sort()
         .map((name) => {
           const folder = join("node_modules", name);
@@ -18,7 +19,8 @@ function licences(): Plugin {
           if (file === undefined) throw new Error(`${name} has no licence file`);
           return `${name} ${version} (${license})\n\n${readFileSync(join(folder, file), "utf-8").trim()}\n`;
         });
-      this.emitFile({ type: "asset", fileName: "console/assets/licences.txt", source: texts.join(`\n${"-".repeat(80)}\n\n`) });
+      // Outside of the assets, whose names have a hash and whose content never changes.
+      this.emitFile({ type: "asset", fileName: "console/licences.txt", source: texts.join(`\n${"-".repeat(80)}\n\n`) });
     },
   };
 }

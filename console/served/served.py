@@ -19,6 +19,8 @@ PAGE = "index.html"
 """The file that the routes `GET /` and `GET /console` answer with."""
 FOLDER = "console/"
 """Folder of all other files. The route `GET /console/{proxy+}` serves them by their path below the folder."""
+HASHED = f"{FOLDER}assets/"
+"""Folder of the files whose names contain a hash of their content."""
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -52,7 +54,7 @@ HEADERS = {
 }
 """Headers of every answer."""
 REVALIDATE, KEEP = "no-cache", "public, max-age=31536000, immutable"
-"""Cache rules of the page, and of files whose names contain a hash of their content."""
+"""Cache rules of files that keep their names, such as the page, and of the files in `HASHED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def load(folder: Path = STATIC) -> dict[str, File]:
         file = File(
             kind=TYPES[path.suffix],
             tag=f'"{hashlib.sha256(content).hexdigest()[:32]}"',
-            cache=REVALIDATE if name == PAGE else KEEP,
+            cache=KEEP if name.startswith(HASHED) else REVALIDATE,
             plain=base64.b64encode(content).decode(),
             # Without a time stamp, so that the same file is the same answer after each cold start.
             zipped=base64.b64encode(gzip.compress(content, 9, mtime=0)).decode(),

@@ -26,7 +26,7 @@ export class Refused extends Error {
   }
 }
 
-/** The API did not answer, or is too busy. The caller tries again at `connection.value.retryAt`. */
+/** The API did not answer, or is too busy. A reading is tried again at `connection.value.retryAt`; an order is not. */
 export class Away extends Error {}
 
 const WAIT_MS = 2_000;
@@ -35,13 +35,53 @@ const KEPT_MAX = 60;
 const kept = new Map<string, { tag: string; text: string }>();
 let failures = 0;
 
+/** Return the milliseconds to wait after so many failures in a row: doubled each time, with full jitter.
+ *
+ * With jitter, tabs that lost the same API do not come back together.
+ */
+export function backOffMs(inARow: number): number {
+  return Math.max(500, Math.random() * Math.min(WAIT_MS_MAX, WAIT_MS * 2 ** (inARow - 1)));
+}
+
 function backOff(retryAfter: string | null): void {
   failures += 1;
   const asked = Number(retryAfter) * 1_000;
-  // Full jitter: tabs that lost the same API do not come back together.
-  const drawn = Math.random() * Math.min(WAIT_MS_MAX, WAIT_MS * 2 ** failures);
-  const wait = asked > 0 ? asked + Math.random() * 1_000 : Math.max(500, drawn);
+  const wait = asked > 0 ? asked + Math.random() * 1_000 : backOffMs(failures);
   connection.value = { ...connection.value, retryAt: Date.now() + wait };
+}
+
+/** Return the milliseconds until the next request may be sent; 0 while the API answers. */
+export function waitMs(): number {
+  return Math.max(0, (connection.value.retryAt ?? 0) - Date.now());
+}
+
+/** Read until the API answers: while it is away, as often as `connection` allows.
+ *
+ * Raises whatever `read` raises, except `Away`; and the reason of `stopped` once it is aborted.
+ */
+export async function patiently<T>(read: () => Promise<T>, stopped: AbortSignal): Promise<T> {
+  for (;;) {
+    while (waitMs() > 0) await pause(waitMs(), stopped);
+    try {
+      return await read();
+    } catch (error) {
+      if (stopped.aborted || !(error instanceof Away)) throw error;
+    }
+  }
+}
+
+/** Wait so long at least, and until the tab is seen. Raises the reason of `stopped` once it is aborted. */
+export async function pause(forMs: number, stopped: AbortSignal): Promise<void> {
+  await heard(stopped, (resolve) => setTimeout(resolve, forMs));
+  while (document.hidden) await heard(stopped, (resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+}
+
+function heard(stopped: AbortSignal, listen: (resolve: () => void) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stopped.throwIfAborted();
+    stopped.addEventListener("abort", () => reject(stopped.reason as Error), { once: true });
+    listen(resolve);
+  });
 }
 
 async function answered(request: Request): Promise<Response> {

@@ -1,10 +1,10 @@
 // The frame of the console: sign-in, header, banner, and the page of the present place.
-import type { ComponentType } from "preact";
-import { lazy, Suspense } from "preact/compat";
-import { useEffect } from "preact/hooks";
+import type { ComponentChildren, ComponentType } from "preact";
+import { useEffect, useErrorBoundary } from "preact/hooks";
 import { Announcements } from "./parts/announce";
 import { connection } from "./api";
 import { asked, refreshing } from "./live";
+import { onDemand } from "./parts/on-demand";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
 import { span, tick } from "./parts/time";
@@ -15,7 +15,9 @@ import { language, texts, useLanguage } from "./texts";
 const t = texts({
   en: {
     skip: "Skip to the content",
+    overview: "Overview",
     jobs: "Jobs",
+    submit: "Submit a job",
     queue: "Queue",
     incidents: "Incidents",
     fleet: "Fleet",
@@ -28,12 +30,16 @@ const t = texts({
     now: "Refresh now",
     refresh: "Refresh by itself",
     theme: "Light or dark",
+    broken: "This page cannot be shown:",
+    reload: "Reload",
   },
   zh: {
     skip: "跳到内容",
+    overview: "总览",
     jobs: "任务",
+    submit: "提交任务",
     queue: "队列",
-    incidents: "事件",
+    incidents: "事故",
     fleet: "机群",
     diagnose: "诊断",
     instances: "实例",
@@ -44,20 +50,30 @@ const t = texts({
     now: "立即刷新",
     refresh: "自动刷新",
     theme: "浅色或深色",
+    broken: "这个页面无法显示：",
+    reload: "重新加载",
   },
 });
 
-const Job = lazy(() => import("./pages/job").then((module) => module.Job));
-const Jobs = lazy(() => import("./pages/jobs").then((module) => module.Jobs));
-const Queue = lazy(() => import("./pages/queue").then((module) => module.Queue));
-const Submit = lazy(() => import("./pages/submit").then((module) => module.Submit));
-const Fleet = lazy(() => import("./pages/fleet").then((module) => module.Fleet));
-const Incidents = lazy(() => import("./pages/incidents").then((module) => module.Incidents));
-const Incident = lazy(() => import("./pages/incident").then((module) => module.Incident));
-const Instances = lazy(() => import("./pages/instances").then((module) => module.Instances));
-const Instance = lazy(() => import("./pages/instance").then((module) => module.Instance));
-const Users = lazy(() => import("./pages/users").then((module) => module.Users));
-const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.Diagnose));
+function Main({ children }: { children: ComponentChildren }) {
+  return (
+    <main class="container-fluid" tabIndex={-1}>
+      {children}
+    </main>
+  );
+}
+
+const Job = onDemand(() => import("./pages/job").then((module) => module.Job), Main);
+const Jobs = onDemand(() => import("./pages/jobs").then((module) => module.Jobs), Main);
+const Queue = onDemand(() => import("./pages/queue").then((module) => module.Queue), Main);
+const Submit = onDemand(() => import("./pages/submit").then((module) => module.Submit), Main);
+const Fleet = onDemand(() => import("./pages/fleet").then((module) => module.Fleet), Main);
+const Incidents = onDemand(() => import("./pages/incidents").then((module) => module.Incidents), Main);
+const Incident = onDemand(() => import("./pages/incident").then((module) => module.Incident), Main);
+const Instances = onDemand(() => import("./pages/instances").then((module) => module.Instances), Main);
+const Instance = onDemand(() => import("./pages/instance").then((module) => module.Instance), Main);
+const Users = onDemand(() => import("./pages/users").then((module) => module.Users), Main);
+const Diagnose = onDemand(() => import("./pages/diagnose").then((module) => module.Diagnose), Main);
 
 /** Pages by the first part of the place. */
 const PAGES: Record<string, ComponentType> = {
@@ -72,14 +88,16 @@ const PAGES: Record<string, ComponentType> = {
   diagnose: Diagnose,
 };
 const LINKS = ["jobs", "queue", "instances", "incidents", "fleet", "users", "diagnose"] as const;
+type Named = (typeof LINKS)[number] | "submit";
 
 export function App() {
   const signedIn = session.value !== null;
   const first = path.value[0] ?? "";
   const Page = PAGES[first] ?? Unknown;
+  const title = [path.value.slice(1).join("/"), first in PAGES ? t(first === "" ? "overview" : (first as Named)) : "", "gpu-recovery"];
   useEffect(() => {
-    document.title = `${first in PAGES && first !== "" ? `${first} · ` : ""}gpu-recovery`;
-  }, [first]);
+    document.title = title.filter(Boolean).join(" · ");
+  });
   if (!signedIn) return <SignIn />;
   return (
     <>
@@ -88,11 +106,27 @@ export function App() {
       </a>
       <Header />
       <Banner />
-      <Suspense fallback={<main class="container-fluid" aria-busy="true" />}>
+      <Guarded key={path.value.join("/")}>
         <Page />
-      </Suspense>
+      </Guarded>
       <Announcements />
     </>
+  );
+}
+
+/** A page that fails says so, and leaves the way to the others. */
+function Guarded({ children }: { children: ComponentChildren }) {
+  const [error] = useErrorBoundary((thrown: unknown) => reportError(thrown));
+  if (error === undefined) return <>{children}</>;
+  return (
+    <Main>
+      <div role="alert" class="problem">
+        <p>
+          {t("broken")} <code>{String(error)}</code>
+        </p>
+        <button onClick={() => location.reload()}>{t("reload")}</button>
+      </div>
+    </Main>
   );
 }
 
@@ -153,8 +187,8 @@ function Banner() {
 
 function Unknown() {
   return (
-    <main class="container-fluid">
+    <Main>
       <p>{t("unknown")}</p>
-    </main>
+    </Main>
   );
 }

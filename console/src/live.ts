@@ -1,7 +1,7 @@
 // Polling: one request of a kind at a time, none in a hidden tab, none while the API is away.
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { Away, connection } from "./api";
+import { Away, waitMs } from "./api";
 import { session } from "./session";
 
 /** Whether pages refresh themselves. The switch is in the header. */
@@ -56,18 +56,17 @@ export function usePolled<T>(
     let timer: number | undefined;
     let running = false;
     let again = false;
+    let owed = true; // a request that the API has not answered: it is tried again, whatever `everyMs` says
 
     const plan = (): void => {
       clearTimeout(timer);
-      if (stopped.signal.aborted || document.hidden || session.value === null) return;
+      if (running || stopped.signal.aborted || document.hidden || session.value === null) return;
       const every = everyMs(polled.data.value);
-      if (!refreshing.value && polled.data.value !== undefined) return;
-      let wait = Date.now() < state.hurryUntil ? state.hurryEvery : every;
+      if (!owed && !refreshing.value && polled.data.value !== undefined) return;
+      let wait = owed ? 0 : Date.now() < state.hurryUntil ? state.hurryEvery : every;
       if (wait === null) return;
-      if (Date.now() - lastInput > IDLE_AFTER_MS) wait = Math.max(wait, IDLE_EVERY_MS);
-      const { retryAt } = connection.value;
-      if (retryAt !== null) wait = Math.max(wait, retryAt - Date.now());
-      timer = setTimeout(run, wait) as unknown as number;
+      if (!owed && Date.now() - lastInput > IDLE_AFTER_MS) wait = Math.max(wait, IDLE_EVERY_MS);
+      timer = setTimeout(run, Math.max(wait, waitMs())) as unknown as number;
     };
     const run = async (): Promise<void> => {
       clearTimeout(timer);
@@ -76,15 +75,19 @@ export function usePolled<T>(
         again = true;
         return;
       }
-      const { retryAt } = connection.value;
-      if (retryAt !== null && retryAt > Date.now()) return plan();
+      owed = true;
+      if (waitMs() > 0) return plan();
       running = true;
       try {
-        polled.data.value = await load(stopped.signal);
+        const answer = await load(stopped.signal);
+        if (stopped.signal.aborted) return;
+        polled.data.value = answer;
         polled.error.value = undefined;
+        owed = false;
       } catch (error) {
         if (stopped.signal.aborted) return;
-        if (!(error instanceof Away)) polled.error.value = error as Error;
+        owed = error instanceof Away;
+        if (!owed) polled.error.value = error as Error;
       } finally {
         running = false;
       }
@@ -95,7 +98,10 @@ export function usePolled<T>(
       plan();
     };
     state.wake = () => void run();
-    const seen = (): void => void (document.hidden ? clearTimeout(timer) : run());
+    const seen = (): void => {
+      if (document.hidden) clearTimeout(timer);
+      else if (owed || (refreshing.value && everyMs(polled.data.value) !== null)) void run();
+    };
     document.addEventListener("visibilitychange", seen);
     // The first call of a subscription is immediate, and one of them asks. A later call of the session follows a sign-in.
     let mounted = false;

@@ -58,7 +58,7 @@ def test_the_files_are_small() -> None:
 
 def test_the_licence_of_every_bundled_package_is_served() -> None:
     """With its text."""
-    text = (STATIC / "console/assets/licences.txt").read_text(encoding="utf-8")
+    text = (STATIC / "console/licences.txt").read_text(encoding="utf-8")
     bundled = json.loads((CONSOLE / "package.json").read_text())["dependencies"]
     assert bundled and all(f"{name} {version} (" in text for name, version in bundled.items())
     assert text.count("Permission is hereby granted") >= len(bundled) - 1

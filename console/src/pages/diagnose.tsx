@@ -1,7 +1,9 @@
 // Diagnose a log, a case of reports, or an attempt of a job. What is dropped in is judged and not kept.
 import { useState } from "preact/hooks";
-import { bodyOf, client, type Schemas } from "../api";
-import { LogVerdict, Verdict } from "../parts/verdict";
+import type { Schemas } from "../api";
+import { useDiagnosis } from "../diagnosis";
+import { Problem } from "../parts/problem";
+import { AnyVerdict } from "../parts/verdict";
 import { query } from "../place";
 import { texts } from "../texts";
 
@@ -18,6 +20,10 @@ const t = texts({
     button: "Diagnose",
     paste: "Or paste lines",
     read: "Judge the lines",
+    pasted: "the pasted lines",
+    of: "{job}, attempt {attempt}",
+    verdict: "Verdict on {of}",
+    judging: "Judging {of}",
   },
   zh: {
     title: "诊断",
@@ -31,12 +37,14 @@ const t = texts({
     button: "诊断",
     paste: "或粘贴若干行",
     read: "判断这些行",
+    pasted: "粘贴的内容",
+    of: "{job} 的第 {attempt} 次尝试",
+    verdict: "对 {of} 的结论",
+    judging: "正在判断 {of}",
   },
 });
 /** Bytes of a log that are sent. The API takes bodies of 256 KiB, and JSON escapes some characters. */
 const SENT_MAX = 240 * 1024;
-
-type Answer = Schemas["Diagnosis"] | Schemas["LogFindings"];
 
 /** Return a body for the route: reports if every line is a JSON object, else a log. */
 function bodyOfText(text: string, name: string): Schemas["CaseWanted"] {
@@ -63,32 +71,18 @@ function endOf(text: string): { text: string; cut: boolean } {
 }
 
 export function Diagnose() {
-  const [answer, setAnswer] = useState<Answer>();
-  const [problem, setProblem] = useState("");
+  const { ask, of, answer, problem, busy } = useDiagnosis();
   const [note, setNote] = useState("");
-  const [busy, setBusy] = useState(false);
   const [job, setJob] = useState(query.value.get("job") ?? "");
   const [attempt, setAttempt] = useState(query.value.get("attempt") ?? "");
   const [pasted, setPasted] = useState("");
   const [over, setOver] = useState(false);
-  const ask = async (body: Schemas["CaseWanted"]): Promise<void> => {
-    setBusy(true);
-    setProblem("");
-    setAnswer(undefined);
-    try {
-      setAnswer(await bodyOf(client.POST("/api/v2/diagnoses", { body })));
-    } catch (error) {
-      setProblem((error as Error).message);
-    } finally {
-      setBusy(false);
-    }
-  };
   const judge = async (file: File | undefined): Promise<void> => {
     if (file === undefined) return;
     // Only the end of a large file is read into memory. The last lines hold the cause.
     const { text, cut } = endOf(await file.slice(-4 * SENT_MAX).text());
     setNote(cut || file.size > 4 * SENT_MAX ? t("cut", { name: file.name }) : "");
-    await ask(bodyOfText(text, file.name));
+    await ask(bodyOfText(text, file.name), file.name);
   };
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
@@ -114,7 +108,7 @@ export function Diagnose() {
             onSubmit={(event) => {
               event.preventDefault();
               setNote("");
-              void ask(bodyOfText(endOf(pasted).text, ""));
+              void ask(bodyOfText(endOf(pasted).text, ""), t("pasted"));
             }}
           >
             <label>
@@ -130,7 +124,7 @@ export function Diagnose() {
           onSubmit={(event) => {
             event.preventDefault();
             setNote("");
-            void ask(attempt === "" ? { job_id: job } : { job_id: job, attempt: Number(attempt) });
+            void ask(attempt === "" ? { job_id: job } : { job_id: job, attempt: Number(attempt) }, attempt === "" ? job : t("of", { job, attempt }));
           }}
         >
           <p>{t("or")}</p>
@@ -146,13 +140,10 @@ export function Diagnose() {
         </form>
       </div>
       <section aria-live="polite" aria-busy={busy}>
+        {of !== "" && <h2>{t(busy ? "judging" : "verdict", { of })}</h2>}
         {note !== "" && <p>{note}</p>}
-        {problem !== "" && (
-          <p role="alert" class="problem" lang="en">
-            {problem}
-          </p>
-        )}
-        {answer !== undefined && ("findings" in answer && "verdict" in answer ? <LogVerdict of={answer} /> : <Verdict of={answer as Schemas["Diagnosis"]} />)}
+        <Problem of={problem} />
+        {answer !== undefined && <AnyVerdict of={answer} />}
       </section>
     </main>
   );

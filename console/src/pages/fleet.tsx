@@ -131,7 +131,7 @@ const t = texts({
     redriveSays: "队列 {queue} 中最多 100 封死信将重新发送给原来的函数。被拒绝的留在队列中。",
     redriven: "已重新发送 {sent} 封，{kept} 封留在队列中。",
     operator: "以操作员身份登录后可用。",
-    live: "来自您的操作",
+    live: "来自你的操作",
   },
 });
 

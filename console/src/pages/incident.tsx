@@ -2,11 +2,13 @@
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText, Instances, lastMessage, mustActAbout } from "../parts/incident-facts";
+import { causeText, lastMessage, mustActAbout } from "../parts/incident-facts";
 import { type Entry, entriesOf, markdownOf } from "../parts/incident-thread";
+import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Status } from "../parts/status";
-import { Ago, Clock, local, span } from "../parts/time";
+import { Table } from "../parts/table";
+import { Ago, Clock, local, secondsBetween, span } from "../parts/time";
 import { path, to } from "../place";
 import { texts } from "../texts";
 
@@ -40,7 +42,8 @@ const t = texts({
     rank: "rank {n} on",
     exit: "exit code {n}",
     message: "Message to operators",
-    passed: "{n} instances were checked and passed",
+    last: "Last message:",
+    passed: "Instances that were checked and passed: {n}",
     more: "{n} further events are not shown.",
     recovery_started: "recovery started",
     recovery_succeeded: "recovery succeeded",
@@ -50,7 +53,7 @@ const t = texts({
   },
   zh: {
     opened: "开始于",
-    after: "{span}后关闭",
+    after: "历时 {span} 后结束",
     since: "已持续",
     gpus: "{n} 个 GPU",
     lost: "损失 {n} GPU 小时",
@@ -76,13 +79,14 @@ const t = texts({
     failed: "第一个故障",
     rank: "rank {n}，位于",
     exit: "退出码 {n}",
-    message: "发给运维人员的消息",
-    passed: "{n} 个实例检查通过",
+    message: "发给操作员的消息",
+    last: "最近的消息：",
+    passed: "检查通过的实例：{n} 个",
     more: "另有 {n} 条未显示。",
     recovery_started: "恢复开始",
     recovery_succeeded: "恢复成功",
     recovery_failed: "恢复失败",
-    operator_action_required: "需要运维人员处理",
+    operator_action_required: "需要操作员处理",
     noEvidence: "还没有诊断结果。",
   },
 });
@@ -112,6 +116,16 @@ export function Incident() {
 
 function Head({ of }: { of: Schemas["IncidentThread"] }) {
   const told = lastMessage(of);
+  const { job_id, state } = of;
+  const polled = usePolled(
+    `job ${job_id} of ${of.incident_id} ${state}`,
+    async (signal) =>
+      job_id === null || state === "closed"
+        ? undefined
+        : await bodyOf(client.GET("/api/v2/jobs/{job_id}", { params: { path: { job_id } }, signal })),
+    () => (state === "closed" ? null : 10_000),
+  );
+  const job = polled.data.value;
   return (
     <header class="head">
       <h1 class="id">{of.incident_id}</h1>
@@ -122,7 +136,7 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
             {t("since")} <Ago at={of.opened_at} bare />
           </>
         ) : (
-          t("after", { span: span(seconds(of.opened_at, of.closed_at)) })
+          t("after", { span: span(secondsBetween(of.opened_at, of.closed_at)) })
         )}
         {" · "}
         {t("opened")} <time dateTime={of.opened_at} title={of.opened_at}>{local(of.opened_at)}</time>
@@ -139,30 +153,30 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
             {" · "}
           </>
         )}
-        {t("instance")} <Instances named={of.instances} />
+        {t("instance")} <InstanceLinks ids={of.instances} />
       </p>
       <p class="reason" lang="en">
         {of.reason}
       </p>
       <p class="act">
-        <strong>{t("act")}</strong> {mustActAbout(of)}
+        <strong>{t("act")}</strong> {mustActAbout(of, job)}
         {of.state === "open" && told !== null && (
           <>
             {" "}
-            <span lang="en">{told.subject}</span>
+            {t("last")} <span lang="en">{told.subject}</span>
           </>
         )}
       </p>
-      <Copy of={of} />
+      <Copy of={of} job={job} />
     </header>
   );
 }
 
-function Copy({ of }: { of: Schemas["IncidentThread"] }) {
+function Copy({ of, job }: { of: Schemas["IncidentThread"]; job: Schemas["Job"] | undefined }) {
   const [copied, setCopied] = useState("");
   const [byHand, setByHand] = useState("");
   const copy = async (): Promise<void> => {
-    const text = markdownOf(of);
+    const text = markdownOf(of, job);
     try {
       await navigator.clipboard.writeText(text);
       setCopied(text);
@@ -200,7 +214,7 @@ function Evidence({ of }: { of: Schemas["IncidentThread"] }) {
       {found == null && failure == null && <p>{t("noEvidence")}</p>}
       {failure != null && (
         <p>
-          {t("failed")}: {t("rank", { n: failure.rank })} <Instances named={[failure.instance_id]} />
+          {t("failed")}: {t("rank", { n: failure.rank })} <InstanceLinks ids={[failure.instance_id]} />
           {failure.exit_code !== null && t("exit", { n: failure.exit_code })}
         </p>
       )}
@@ -208,7 +222,7 @@ function Evidence({ of }: { of: Schemas["IncidentThread"] }) {
         <>
           <p>
             {t("verdict")}: <strong>{causeText({ ...of, cause: found.cause, confidence: found.confidence, decided: found.decided })}</strong>{" "}
-            {found.instances.length > 0 && <Instances named={found.instances} />}
+            {found.instances.length > 0 && <InstanceLinks ids={found.instances} />}
             {found.gpus.join(", ")} · {t("remedy")}: <strong>{found.remedy}</strong>
           </p>
           <p lang="en">{found.sentence}</p>
@@ -229,7 +243,7 @@ function Thread({ of }: { of: Schemas["IncidentThread"] }) {
       </ol>
       {of.passed_checks.instances > 0 && (
         <p>
-          {t("passed", { n: of.passed_checks.instances })}: <Instances named={of.passed_checks.named} />
+          {t("passed", { n: of.passed_checks.instances })}. <InstanceLinks ids={of.passed_checks.named} />
         </p>
       )}
       {of.left_out > 0 && <p>{t("more", { n: of.left_out })}</p>}
@@ -243,7 +257,7 @@ function Line({ of, job }: { of: Entry; job: string | null }) {
       <Clock at={of.at} />
       <div>
         <p>
-          {of.instance === null ? of.job !== job && of.job : <Instances named={[of.instance]} />}{" "}
+          {of.instance === null ? of.job !== job && of.job : <InstanceLinks ids={[of.instance]} />}{" "}
           {of.before !== null && of.before !== of.after && (
             <>
               <Status of={of.before} /> →{" "}
@@ -285,38 +299,20 @@ function Phases({ of }: { of: Schemas["IncidentThread"] }) {
   return (
     <section>
       <h2>{t("phases")}</h2>
-      <table class="rows">
-        <thead>
-          <tr>
-            {(["status", "attempt", "from", "until", "duration"] as const).map((name) => (
-              <th key={name} scope="col">
-                {t(name)}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {of.phases.map((phase) => (
-            <tr key={`${phase.since} ${phase.status}`}>
-              <td data-label={t("status")}>
-                <Status of={phase.status} />
-              </td>
-              <td data-label={t("attempt")}>{phase.attempt ?? "-"}</td>
-              <td data-label={t("from")}>
-                <Clock at={phase.since} />
-              </td>
-              <td data-label={t("until")}>{phase.until === null ? t("lasts") : <Clock at={phase.until} />}</td>
-              <td data-label={t("duration")}>
-                {phase.until === null ? <Ago at={phase.since} bare /> : span(seconds(phase.since, phase.until))}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["status", "attempt", "from", "until", "duration"]}
+        words={t}
+        rows={of.phases.map((phase) => ({
+          key: `${phase.since} ${phase.status}`,
+          cells: {
+            status: <Status of={phase.status} />,
+            attempt: phase.attempt ?? "-",
+            from: <Clock at={phase.since} />,
+            until: phase.until === null ? t("lasts") : <Clock at={phase.until} />,
+            duration: phase.until === null ? <Ago at={phase.since} bare /> : span(secondsBetween(phase.since, phase.until)),
+          },
+        }))}
+      />
     </section>
   );
-}
-
-function seconds(since: string, until: string): number {
-  return (Date.parse(until) - Date.parse(since)) / 1_000;
 }

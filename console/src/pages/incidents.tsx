@@ -1,11 +1,13 @@
 // The list of incidents: the open ones first, then the closed ones page by page.
-import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText, Instances } from "../parts/incident-facts";
+import { causeText } from "../parts/incident-facts";
+import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
 import { Status } from "../parts/status";
-import { Ago, span } from "../parts/time";
+import { Table } from "../parts/table";
+import { Ago, secondsBetween, span } from "../parts/time";
 import { query, refine, to } from "../place";
 import { texts } from "../texts";
 
@@ -19,8 +21,6 @@ const t = texts({
     of: "Only of job",
     noneOpen: "No incident is open.",
     noneClosed: "No incident has been closed.",
-    more: "Next page",
-    first: "First page",
     state: "State",
     id: "Incident",
     cause: "Cause",
@@ -32,18 +32,16 @@ const t = texts({
     lost: "GPU-hours lost",
   },
   zh: {
-    title: "事件",
+    title: "事故",
     show: "显示",
-    all: "未关闭和已关闭",
-    open: "未关闭",
-    closed: "已关闭",
+    all: "未结束和已结束",
+    open: "未结束",
+    closed: "已结束",
     of: "只看任务",
-    noneOpen: "没有未关闭的事件。",
-    noneClosed: "没有已关闭的事件。",
-    more: "下一页",
-    first: "第一页",
+    noneOpen: "没有未结束的事故。",
+    noneClosed: "没有已结束的事故。",
     state: "状态",
-    id: "事件",
+    id: "事故",
     cause: "原因",
     where: "实例",
     job: "任务",
@@ -86,9 +84,8 @@ export function Incidents() {
 }
 
 function Section({ state, job, limit, everyMs }: { state: State; job: string; limit: number; everyMs: number }) {
-  const [from, setFrom] = useState<{ job: string; cursor: string }>();
-  // A cursor belongs to the list that it was issued for.
-  const cursor = from?.job === job ? from.cursor : undefined;
+  const pages = usePages(`${state} ${job}`);
+  const { cursor } = pages;
   const wanted = { state, limit, ...(job === "" ? {} : { job }), ...(cursor === undefined ? {} : { cursor }) };
   const polled = usePolled(
     `incidents ${JSON.stringify(wanted)}`,
@@ -102,12 +99,7 @@ function Section({ state, job, limit, everyMs }: { state: State; job: string; li
         {(page) => (
           <>
             {page.incidents.length === 0 ? <p>{t(state === "open" ? "noneOpen" : "noneClosed")}</p> : <Rows of={page.incidents} />}
-            <nav class="pages" aria-label={t(state)}>
-              {cursor !== undefined && <button onClick={() => setFrom(undefined)}>{t("first")}</button>}
-              {page.next_cursor !== null && (
-                <button onClick={() => setFrom({ job, cursor: page.next_cursor as string })}>{t("more")}</button>
-              )}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
           </>
         )}
       </Loaded>
@@ -121,49 +113,31 @@ function cut(sentence: string): string {
 
 function Rows({ of }: { of: Schemas["Incident"][] }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["state", "id", "cause", "where", "job", "opened", "duration", "gpus", "lost"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {of.map((incident) => (
-          <tr key={incident.incident_id}>
-            <td data-label={t("state")}>
-              <Status of={incident.outcome ?? incident.state} />
-            </td>
-            <td data-label={t("id")}>
-              <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a>
-            </td>
-            <td data-label={t("cause")}>
-              {incident.cause === null ? <small lang="en" title={incident.reason}>{cut(incident.reason)}</small> : causeText(incident)}
-            </td>
-            <td data-label={t("where")}>
-              <Instances named={incident.instances} />
-            </td>
-            <td data-label={t("job")}>
-              {incident.job_id === null ? "-" : <a href={to(["jobs", incident.job_id])}>{incident.job_id}</a>}
-            </td>
-            <td data-label={t("opened")}>
-              <Ago at={incident.opened_at} />
-            </td>
-            <td data-label={t("duration")}>
-              {incident.closed_at === null ? (
-                <Ago at={incident.opened_at} bare />
-              ) : (
-                span((Date.parse(incident.closed_at) - Date.parse(incident.opened_at)) / 1_000)
-              )}
-            </td>
-            <td data-label={t("gpus")}>{incident.gpus}</td>
-            <td data-label={t("lost")}>{incident.gpu_h_lost ?? "-"}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["state", "id", "cause", "where", "job", "opened", "duration", "gpus", "lost"]}
+      words={t}
+      rows={of.map((incident) => ({
+        key: incident.incident_id,
+        cells: {
+          state: <Status of={incident.outcome ?? incident.state} />,
+          id: <a href={to(["incidents", incident.incident_id])}>{incident.incident_id}</a>,
+          cause:
+            incident.cause === null ? (
+              <small lang="en" title={incident.reason}>
+                {cut(incident.reason)}
+              </small>
+            ) : (
+              causeText(incident)
+            ),
+          where: <InstanceLinks ids={incident.instances} />,
+          job: incident.job_id === null ? "-" : <a href={to(["jobs", incident.job_id])}>{incident.job_id}</a>,
+          opened: <Ago at={incident.opened_at} />,
+          duration:
+            incident.closed_at === null ? <Ago at={incident.opened_at} bare /> : span(secondsBetween(incident.opened_at, incident.closed_at)),
+          gpus: incident.gpus,
+          lost: incident.gpu_h_lost ?? "-",
+        },
+      }))}
+    />
   );
 }

@@ -4,14 +4,18 @@ import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Checks } from "../parts/checks";
 import { Confirm, type Order } from "../parts/confirm";
+import { Decisions } from "../parts/decisions";
 import { Gpus } from "../parts/gpus";
 import { Heard, mustAct } from "../parts/instance-facts";
 import { type InstanceOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/instance-orders";
 import { Loaded } from "../parts/loaded";
+import { OrderButtons } from "../parts/order-buttons";
 import { Status } from "../parts/status";
-import { Ago, Clock } from "../parts/time";
+import { Table } from "../parts/table";
+import { Tabs, viewOf } from "../parts/tabs";
+import { Ago } from "../parts/time";
 import { Tokens } from "../parts/tokens";
-import { path, query, to } from "../place";
+import { path, to } from "../place";
 import { may } from "../session";
 import { texts } from "../texts";
 
@@ -43,11 +47,7 @@ const t = texts({
     ecs: "ECS",
     disconnected: "agent disconnected",
     drainedByUs: "drained by gpu-recovery",
-    time: "Time",
-    change: "Change",
-    reason: "Reason",
     attempt: "Attempt",
-    noHistory: "Nothing has been decided about this instance yet.",
     job: "Job",
     rank: "Rank",
     seen: "Seen",
@@ -67,14 +67,14 @@ const t = texts({
     since: "已持续",
     epoch: "第 {n} 纪元",
     rack: "机架 {name}",
-    group: "组 {name}",
+    group: "分组 {name}",
     boot: "启动",
     booted: "始于",
     heartbeat: "心跳",
     deadline: "下次判定",
     count: "{n} 个 GPU",
     act: "需要你处理吗？",
-    incident: "事件",
+    incident: "事故",
     needs: "需要",
     held: "暂缓",
     leaves: "将离开",
@@ -84,11 +84,7 @@ const t = texts({
     ecs: "ECS",
     disconnected: "代理已断开",
     drainedByUs: "由 gpu-recovery 排空",
-    time: "时间",
-    change: "变化",
-    reason: "原因",
     attempt: "尝试",
-    noHistory: "尚未对该实例作出任何决定。",
     job: "任务",
     rank: "Rank",
     seen: "最近看到",
@@ -111,22 +107,15 @@ export function Instance() {
     (one) => (one?.status === "GONE" ? null : 10_000),
   );
   const [order, setOrder] = useState<Order>();
-  const asked = query.value.get("tab");
-  const tab = TABS.find((name) => name === asked) ?? "history";
+  const tab = viewOf(TABS, "tab", "history");
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <Loaded from={polled}>
         {(one) => (
           <>
             <Head one={one} ask={(name) => setOrder(orderAbout(name, one, () => polled.hurry()))} />
-            <nav class="tabs" aria-label={t("tabs")}>
-              {TABS.map((name) => (
-                <a key={name} href={to(["instances", id], { tab: name })} aria-current={tab === name ? "page" : undefined}>
-                  {t(name)}
-                </a>
-              ))}
-            </nav>
-            {tab === "history" && <History one={one} />}
+            <Tabs label={t("tabs")} names={TABS} present={tab} words={t} />
+            {tab === "history" && <Decisions of={one.history} />}
             {tab === "gpus" && <Gpus one={one} />}
             {tab === "checks" && <Checks id={id} moved={`${one.status} ${one.status_at}`} />}
             {tab === "jobs" && <Jobs one={one} />}
@@ -190,16 +179,7 @@ function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
         )}
       </p>
       <Facts one={one} />
-      <div class="orders">
-        {ORDERS.map((name) => {
-          const why = whyNot(name, one);
-          return (
-            <button key={name} class={name === "quarantine" ? "danger" : "secondary"} disabled={why !== ""} title={why} onClick={() => ask(name)}>
-              {wordsOfOrder(name)}
-            </button>
-          );
-        })}
-      </div>
+      <OrderButtons orders={ORDERS} words={wordsOfOrder} whyNot={(name) => whyNot(name, one)} dangers={["quarantine"]} ask={ask} />
     </header>
   );
 }
@@ -210,96 +190,31 @@ function Facts({ one }: { one: One }) {
   return (
     <dl class="fields">
       {one.need !== null && (
-        <div>
-          <dt>{t("needs")}</dt>
-          <dd lang="en">
-            <strong>{one.need.rung}</strong> {one.need.evidence} <Ago at={one.need.seen_at} />
-          </dd>
-        </div>
+        <Fact name={t("needs")} strong={one.need.rung} sentence={one.need.evidence} at={one.need.seen_at} />
       )}
-      {one.held !== null && (
-        <div>
-          <dt>{t("held")}</dt>
-          <dd lang="en">
-            {one.held.because} <Ago at={one.held.since} />
-          </dd>
-        </div>
-      )}
+      {one.held !== null && <Fact name={t("held")} sentence={one.held.because} at={one.held.since} />}
       {one.departure !== null && (
-        <div>
-          <dt>{t("leaves")}</dt>
-          <dd lang="en">
-            {one.departure.sentence || one.departure.kind} <Ago at={one.departure.leaves_at} />
-          </dd>
-        </div>
+        <Fact name={t("leaves")} sentence={one.departure.sentence || one.departure.kind} at={one.departure.leaves_at} />
       )}
-      {one.lemon.score > 0 && (
-        <div>
-          <dt>{t("lemon")}</dt>
-          <dd lang="en">
-            {one.lemon.score} % {one.lemon.made_of}
-          </dd>
-        </div>
-      )}
+      {one.lemon.score > 0 && <Fact name={t("lemon")} strong={`${one.lemon.score} %`} sentence={one.lemon.made_of ?? ""} at={null} />}
       {reports.map(([kind, report]) => (
-        <div key={kind}>
-          <dt>
-            {t("health")} {kind}
-          </dt>
-          <dd lang="en">
-            <strong>{report.status}</strong> {report.sentence} <Ago at={report.since} />
-          </dd>
-        </div>
+        <Fact key={kind} name={`${t("health")} ${kind}`} strong={report.status} sentence={report.sentence} at={report.since} />
       ))}
       {one.out_of_use.map((why) => (
-        <div key={why.kind}>
-          <dt>{t("out")}</dt>
-          <dd lang="en">
-            <strong>{why.kind}</strong> {why.because} {why.since !== null && <Ago at={why.since} />}
-          </dd>
-        </div>
+        <Fact key={why.kind} name={t("out")} strong={why.kind} sentence={why.because} at={why.since} />
       ))}
     </dl>
   );
 }
 
-function History({ one }: { one: One }) {
-  if (one.history.length === 0) return <p>{t("noHistory")}</p>;
+function Fact({ name, strong = "", sentence, at }: { name: string; strong?: string; sentence: string; at: string | null }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["time", "change", "reason"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {[...one.history].reverse().map((decision, at) => (
-          <tr key={`${decision.at} ${at}`}>
-            <td class="line" data-label={t("time")}>
-              <Clock at={decision.at} />{" "}
-              <small class="muted">
-                <Ago at={decision.at} />
-              </small>
-            </td>
-            <td class="line" data-label={t("change")} title={decision.event}>
-              {decision.from !== null && decision.from !== decision.to && (
-                <>
-                  <Status of={decision.from} /> →{" "}
-                </>
-              )}
-              <Status of={decision.to} />
-            </td>
-            <td data-label={t("reason")} lang="en">
-              {decision.reason}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        {strong !== "" && <strong>{strong}</strong>} <span lang="en">{sentence}</span> {at !== null && <Ago at={at} />}
+      </dd>
+    </div>
   );
 }
 
@@ -314,34 +229,22 @@ function Jobs({ one }: { one: One }) {
       {claims.length === 0 ? (
         <p>{t("noJobs")}</p>
       ) : (
-        <table class="rows">
-          <thead>
-            <tr>
-              {(["job", "attempt", "rank", "seen"] as const).map((name) => (
-                <th key={name} scope="col">
-                  {t(name)}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {claims.map(([job, attempt]) => {
-              const rank = ranks.find((each) => each.job_id === job && each.attempt === attempt);
-              return (
-                <tr key={job}>
-                  <td data-label={t("job")}>
-                    <a href={to(["jobs", job])}>{job}</a>
-                  </td>
-                  <td data-label={t("attempt")}>{attempt}</td>
-                  <td data-label={t("rank")}>
-                    {rank !== undefined && <a href={to(["jobs", job], { tab: "log", attempt, rank: rank.rank })}>{rank.rank}</a>}
-                  </td>
-                  <td data-label={t("seen")}>{rank !== undefined && <Ago at={rank.seen_at} />}</td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
+        <Table
+          columns={["job", "attempt", "rank", "seen"]}
+          words={t}
+          rows={claims.map(([job, attempt]) => {
+            const rank = ranks.find((each) => each.job_id === job && each.attempt === attempt);
+            return {
+              key: job,
+              cells: {
+                job: <a href={to(["jobs", job])}>{job}</a>,
+                attempt,
+                rank: rank !== undefined && <a href={to(["jobs", job], { tab: "log", attempt, rank: rank.rank })}>{rank.rank}</a>,
+                seen: rank !== undefined && <Ago at={rank.seen_at} />,
+              },
+            };
+          })}
+        />
       )}
     </>
   );

@@ -1,10 +1,11 @@
 // The list of instances. The server filters, orders and pages; the filters are in the address.
-import { useEffect, useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Heard } from "../parts/instance-facts";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
 import { Status, wordsOf } from "../parts/status";
+import { English, Table } from "../parts/table";
 import { Ago } from "../parts/time";
 import { query, refine, to } from "../place";
 import { texts } from "../texts";
@@ -28,12 +29,9 @@ const t = texts({
     byId: "id",
     bySince: "latest change first",
     byLemon: "highest lemon score first",
-    show: "Show",
     none: "No instance matches.",
-    held: "held back: {because}",
+    held: "held back:",
     reserved: "reserved for {job}",
-    more: "Next page",
-    first: "First page",
     shown: "{n} shown",
     left: "{n} shown, and there are more",
     bad: "The id has small letters, digits and dashes.",
@@ -57,12 +55,9 @@ const t = texts({
     byId: "id",
     bySince: "最近变化在前",
     byLemon: "问题评分高的在前",
-    show: "显示",
     none: "没有符合条件的实例。",
-    held: "暂缓：{because}",
+    held: "暂缓：",
     reserved: "为 {job} 保留",
-    more: "下一页",
-    first: "第一页",
     shown: "显示 {n} 个",
     left: "显示 {n} 个，还有更多",
     bad: "id 由小写字母、数字和连字符组成。",
@@ -80,8 +75,8 @@ export function Instances() {
   const order = (asked.get("order") ?? "") in ORDERS ? (asked.get("order") as Order) : "id";
   const wanted = { status: chosen.join(","), job: asked.get("job") ?? "", q: asked.get("q") ?? "", order };
   const filter = JSON.stringify(wanted);
-  const [at, setAt] = useState<{ filter: string; cursor: string }>();
-  const cursor = at?.filter === filter ? at.cursor : undefined;
+  const pages = usePages(filter);
+  const { cursor } = pages;
   const polled = usePolled(
     `instances ${filter} ${cursor}`,
     (signal) =>
@@ -93,7 +88,6 @@ export function Instances() {
       ),
     () => 15_000,
   );
-  useEffect(() => scrollTo(0, 0), [cursor]);
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <h1>{t("title")}</h1>
@@ -152,10 +146,7 @@ export function Instances() {
               )}
             </p>
             <Rows instances={page.instances} />
-            <nav class="pages">
-              {cursor !== undefined && <button onClick={() => setAt(undefined)}>{t("first")}</button>}
-              {page.next_cursor !== null && <button onClick={() => setAt({ filter, cursor: page.next_cursor ?? "" })}>{t("more")}</button>}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
           </>
         )}
       </Loaded>
@@ -171,54 +162,43 @@ function given(wanted: { status: string; job: string; q: string; order: Order })
 function Rows({ instances }: { instances: Schemas["InstanceSummary"][] }) {
   if (instances.length === 0) return <p>{t("none")}</p>;
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {instances.map((one) => (
-          <tr key={one.instance_id}>
-            <td data-label={t("status")}>
-              <Status of={one.status} />
-            </td>
-            <td class="line" data-label={t("id")}>
-              <a href={to(["instances", one.instance_id])}>{one.instance_id}</a>
-            </td>
-            <td data-label={t("where")}>{[one.availability_zone, one.rack].filter(Boolean).join(" / ")}</td>
-            <td data-label={t("since")}>
-              <Ago at={one.status_at} bare />
-            </td>
-            <td data-label={t("jobs")}>
+    <Table
+      columns={["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"]}
+      words={t}
+      classes={{ id: "line", heard: "line" }}
+      rows={instances.map((one) => ({
+        key: one.instance_id,
+        cells: {
+          status: <Status of={one.status} />,
+          id: <a href={to(["instances", one.instance_id])}>{one.instance_id}</a>,
+          where: [one.availability_zone, one.rack].filter(Boolean).join(" / "),
+          since: <Ago at={one.status_at} bare />,
+          jobs: (
+            <>
               {Object.keys(one.claims).map((job) => (
                 <a key={job} class="tag" href={to(["jobs", job])}>
                   {job}
                 </a>
               ))}
               {one.reserved_for !== null && !(one.reserved_for in one.claims) && t("reserved", { job: one.reserved_for })}
-            </td>
-            <td data-label={t("gpus")}>{one.gpus}</td>
-            <td data-label={t("need")} lang="en">
+            </>
+          ),
+          gpus: one.gpus,
+          need: (
+            <>
               {one.need !== null && <strong>{one.need.rung} </strong>}
-              {one.held !== null && t("held", { because: one.held.because })}
-            </td>
-            <td data-label={t("lemon")} title={one.lemon.made_of ?? ""}>
-              {one.lemon.score > 0 ? `${one.lemon.score} %` : "0"}
-            </td>
-            <td class="line" data-label={t("heard")}>
-              <Heard agent={one.node_agent} />
-            </td>
-            <td data-label={t("reason")} lang="en">
-              {one.reason}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+              {one.held !== null && (
+                <>
+                  {t("held")} <English>{one.held.because}</English>
+                </>
+              )}
+            </>
+          ),
+          lemon: <span title={one.lemon.made_of ?? ""}>{one.lemon.score > 0 ? `${one.lemon.score} %` : "0"}</span>,
+          heard: <Heard agent={one.node_agent} />,
+          reason: <English>{one.reason}</English>,
+        },
+      }))}
+    />
   );
 }

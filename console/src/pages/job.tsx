@@ -1,15 +1,24 @@
 // One job: where it is, why, what it printed, and what may be ordered.
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
+import { useDiagnosis } from "../diagnosis";
 import { usePolled } from "../live";
 import { Confirm, type Order } from "../parts/confirm";
+import { Decisions } from "../parts/decisions";
 import { Gantt } from "../parts/gantt";
+import { ENDED, mustAct } from "../parts/job-facts";
 import { type JobOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/job-orders";
+import { AttemptSelect, Priority } from "../parts/job-cells";
+import { InstanceLinks, JobLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Log } from "../parts/log";
+import { OrderButtons } from "../parts/order-buttons";
+import { Problem } from "../parts/problem";
 import { Status } from "../parts/status";
+import { English, Table } from "../parts/table";
+import { Tabs, viewOf } from "../parts/tabs";
 import { Ago, Clock } from "../parts/time";
-import { Verdict } from "../parts/verdict";
+import { AnyVerdict } from "../parts/verdict";
 import { path, query, refine, to } from "../place";
 import { texts } from "../texts";
 
@@ -31,15 +40,6 @@ const t = texts({
     blockers: "in its way",
     wouldSuspend: "would suspend",
     act: "Must you act?",
-    actWait: "No. The job starts by itself when its GPUs are free.",
-    actRun: "No. The job runs.",
-    actHeal: "No. The job is being recovered. You are notified if it cannot be.",
-    actLost: "Not yet. The job is out of contact. It is decided at the deadline.",
-    actHeld: "Yes, if the job is to go on: it is suspended until someone resumes it.",
-    actFailed: "Yes. The job has failed and is not tried again. Read the cause, then submit it again.",
-    actEnded: "No. The job has ended.",
-    time: "Time",
-    change: "Change",
     reason: "Reason",
     number: "Attempt",
     status: "Status",
@@ -54,11 +54,9 @@ const t = texts({
     rank: "Rank",
     diagnose: "Diagnose this attempt now",
     noAttempt: "The job has not had an attempt yet.",
-    user: "User",
-    priority: "Priority",
     size: "{n} instances × {gpus} GPUs",
     group: "Group",
-    known: "What the diagnosis said",
+    known: "What the diagnosis of attempt {n} said",
     tabs: "Views of the job",
   },
   zh: {
@@ -71,22 +69,13 @@ const t = texts({
     since: "已持续",
     attempt: "第 {n} 次尝试，最多计 {max} 次",
     deadline: "下次判定",
-    incident: "事件",
+    incident: "事故",
     waits: "等待",
     place: "队列第 {n} 位",
     earliest: "最早启动",
     blockers: "挡在前面",
     wouldSuspend: "会挂起",
     act: "需要你处理吗？",
-    actWait: "不需要。GPU 空闲后任务会自动启动。",
-    actRun: "不需要。任务在运行。",
-    actHeal: "不需要。任务正在恢复；如果无法恢复，会通知你。",
-    actLost: "暂时不需要。任务失联，到期限时会作出判定。",
-    actHeld: "如果要继续运行，则需要：任务已挂起，等待有人恢复它。",
-    actFailed: "需要。任务已失败，不会再重试。请查看原因后重新提交。",
-    actEnded: "不需要。任务已结束。",
-    time: "时间",
-    change: "变化",
     reason: "原因",
     number: "尝试",
     status: "状态",
@@ -101,41 +90,14 @@ const t = texts({
     rank: "Rank",
     diagnose: "现在诊断这次尝试",
     noAttempt: "任务还没有尝试过。",
-    user: "用户",
-    priority: "优先级",
     size: "{n} 个实例 × {gpus} 个 GPU",
-    group: "组",
-    known: "诊断的结论",
+    group: "分组",
+    known: "第 {n} 次尝试的诊断结论",
     tabs: "任务的视图",
   },
 });
-const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
 const TABS = ["timeline", "why", "log", "attempts", "diagnosis", "spec"] as const;
 const ORDERS: JobOrder[] = ["suspend", "resume", "cancel", "force"];
-
-/** Return whether a person must act about a job, as a sentence. */
-function mustAct(job: Schemas["Job"]): string {
-  switch (job.status) {
-    case "FAILED":
-      return t("actFailed");
-    case "SUCCEEDED":
-    case "CANCELED":
-      return t("actEnded");
-    case "LOST":
-      return t("actLost");
-    case "STOPPING":
-    case "DIAGNOSING":
-    case "RECOVERING":
-      return t("actHeal");
-    case "SUSPENDING":
-    case "SUSPENDED":
-      return job.held ? t("actHeld") : t("actWait");
-    case "RUNNING":
-      return t("actRun");
-    default:
-      return t("actWait");
-  }
-}
 
 export function Job() {
   const id = path.value[1] ?? "";
@@ -145,21 +107,14 @@ export function Job() {
     (job) => (job !== undefined && ENDED.includes(job.status) ? null : 5_000),
   );
   const [order, setOrder] = useState<Order>();
-  const asked = query.value.get("tab");
-  const tab = TABS.find((name) => name === asked) ?? "timeline";
+  const tab = viewOf(TABS, "tab", "timeline");
   return (
     <main class="container-fluid" id="content" tabIndex={-1}>
       <Loaded from={polled}>
         {(job) => (
           <>
             <Head job={job} ask={(name) => setOrder(orderAbout(name, job, () => polled.hurry()))} />
-            <nav class="tabs" aria-label={t("tabs")}>
-              {TABS.map((name) => (
-                <a key={name} href={to(["jobs", id], { tab: name })} aria-current={tab === name ? "page" : undefined}>
-                  {t(name)}
-                </a>
-              ))}
-            </nav>
+            <Tabs label={t("tabs")} names={TABS} present={tab} words={t} />
             {tab === "timeline" && <Gantt job={job} />}
             {tab === "why" && <Why job={job} />}
             {tab === "log" && <Logs job={job} />}
@@ -184,7 +139,7 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
         {t("attempt", { n: job.attempt, max: job.attempts_max })}
         {" · "}
         {job.user !== "" && <>{job.user} · </>}
-        {job.priority} · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}
+        <Priority is={job.priority} asked={job.asked_priority} /> · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}
         {job.group !== "" && <> · {job.group}</>}
         {job.deadline_at !== null && !ENDED.includes(job.status) && (
           <>
@@ -204,16 +159,13 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
           </a>
         )}
       </p>
-      <div class="orders">
-        {ORDERS.filter((name) => name !== "force" || job.status === "STOPPING").map((name) => {
-          const why = whyNot(name, job);
-          return (
-            <button key={name} class={name === "cancel" || name === "force" ? "danger" : "secondary"} disabled={why !== ""} title={why} onClick={() => ask(name)}>
-              {wordsOfOrder(name)}
-            </button>
-          );
-        })}
-      </div>
+      <OrderButtons
+        orders={ORDERS.filter((name) => name !== "force" || job.status === "STOPPING")}
+        words={wordsOfOrder}
+        whyNot={(name) => whyNot(name, job)}
+        dangers={["cancel", "force"]}
+        ask={ask}
+      />
     </header>
   );
 }
@@ -238,61 +190,24 @@ function Why({ job }: { job: Schemas["Job"] }) {
                   · {t("earliest")} <Ago at={pending.earliest_at} />
                 </>
               )}
-              <Links title={t("blockers")} ids={pending.blockers} />
-              <Links title={t("wouldSuspend")} ids={pending.would_suspend} />
+              {pending.blockers.length > 0 && (
+                <>
+                  {" · "}
+                  {t("blockers")}: <JobLinks ids={pending.blockers} most={10} />
+                </>
+              )}
+              {pending.would_suspend.length > 0 && (
+                <>
+                  {" · "}
+                  {t("wouldSuspend")}: <JobLinks ids={pending.would_suspend} most={10} />
+                </>
+              )}
             </article>
           )}
-          <table class="rows">
-            <thead>
-              <tr>
-                {(["time", "change", "number", "reason"] as const).map((name) => (
-                  <th key={name} scope="col">
-                    {t(name)}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {[...decisions].reverse().map((decision, at) => (
-                <tr key={`${decision.at} ${at}`}>
-                  <td data-label={t("time")}>
-                    <Clock at={decision.at} />
-                  </td>
-                  <td data-label={t("change")}>
-                    {decision.from !== null && decision.from !== decision.to && (
-                      <>
-                        <Status of={decision.from} /> →{" "}
-                      </>
-                    )}
-                    <Status of={decision.to} />
-                  </td>
-                  <td data-label={t("number")}>{decision.attempt}</td>
-                  <td data-label={t("reason")} lang="en">
-                    {decision.reason}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Decisions of={decisions} attempts />
         </>
       )}
     </Loaded>
-  );
-}
-
-function Links({ title, ids }: { title: string; ids: string[] }) {
-  if (ids.length === 0) return null;
-  return (
-    <span>
-      {" "}
-      · {title}:{" "}
-      {ids.map((id, at) => (
-        <span key={id}>
-          {at > 0 && ", "}
-          <a href={to(["jobs", id])}>{id}</a>
-        </span>
-      ))}
-    </span>
   );
 }
 
@@ -303,22 +218,13 @@ function Logs({ job }: { job: Schemas["Job"] }) {
   return (
     <>
       <form class="filters" onSubmit={(event) => event.preventDefault()}>
-        <label>
-          {t("number")}
-          <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
-            {job.attempts.map(({ attempt: number }) => (
-              <option key={number} value={number}>
-                {number}
-              </option>
-            ))}
-          </select>
-        </label>
+        <AttemptSelect job={job} attempt={attempt} />
         <label>
           {t("rank")}
           <input name="rank" type="number" min={0} max={Math.max(0, job.nnodes - 1)} value={rank} onChange={(event) => refine({ rank: event.currentTarget.value })} />
         </label>
       </form>
-      <Log key={`${attempt} ${rank}`} job={job.job_id} attempt={attempt} rank={rank} />
+      <Log key={`${attempt} ${rank}`} job={job.job_id} attempt={attempt} rank={rank} isOver={ENDED.includes(job.status) || attempt < job.attempt} />
     </>
   );
 }
@@ -326,95 +232,58 @@ function Logs({ job }: { job: Schemas["Job"] }) {
 function Attempts({ job }: { job: Schemas["Job"] }) {
   if (job.attempts.length === 0) return <p>{t("noAttempt")}</p>;
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["number", "status", "started", "ended", "exit", "cause", "counted", "instances"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {[...job.attempts].reverse().map((each) => (
-          <tr key={each.attempt}>
-            <td data-label={t("number")}>
-              <a href={to(["jobs", job.job_id], { tab: "log", attempt: each.attempt })}>{each.attempt}</a>
-            </td>
-            <td data-label={t("status")}>{each.status}</td>
-            <td data-label={t("started")}>{each.started_at !== null && <Clock at={each.started_at} />}</td>
-            <td data-label={t("ended")}>{each.ended_at !== null && <Clock at={each.ended_at} />}</td>
-            <td data-label={t("exit")}>{each.exit_code}</td>
-            <td data-label={t("cause")} lang="en">
+    <Table
+      columns={["number", "status", "started", "ended", "exit", "cause", "counted", "instances"]}
+      words={t}
+      rows={[...job.attempts].reverse().map((each) => ({
+        key: each.attempt,
+        cells: {
+          number: <a href={to(["jobs", job.job_id], { tab: "log", attempt: each.attempt })}>{each.attempt}</a>,
+          status: <Status of={each.status} />,
+          started: each.started_at !== null && <Clock at={each.started_at} />,
+          ended: each.ended_at !== null && <Clock at={each.ended_at} />,
+          exit: each.exit_code,
+          cause: (
+            <English>
               {each.failure_kind !== null && <strong>{each.failure_kind} </strong>}
               {each.message}
-            </td>
-            <td data-label={t("counted")}>{each.counted === null ? "-" : each.counted ? t("yes") : t("no")}</td>
-            <td data-label={t("instances")}>
-              {(each.instances ?? []).slice(0, 8).map((id) => (
-                <a key={id} class="tag" href={to(["instances", id])}>
-                  {id}
-                </a>
-              ))}
-              {(each.instances?.length ?? 0) > 8 && <> + {(each.instances?.length ?? 0) - 8}</>}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+            </English>
+          ),
+          counted: each.counted === null ? "-" : t(each.counted ? "yes" : "no"),
+          instances: <InstanceLinks ids={each.instances ?? []} most={8} />,
+        },
+      }))}
+    />
   );
 }
 
 function Diagnosis({ job }: { job: Schemas["Job"] }) {
-  const [answer, setAnswer] = useState<Schemas["Diagnosis"]>();
-  const [problem, setProblem] = useState("");
-  const [busy, setBusy] = useState(false);
   const attempt = Number(query.value.get("attempt") ?? job.attempt);
-  const ask = async (): Promise<void> => {
-    setBusy(true);
-    setProblem("");
-    try {
-      setAnswer((await bodyOf(client.POST("/api/v2/diagnoses", { body: { job_id: job.job_id, attempt } }))) as Schemas["Diagnosis"]);
-    } catch (error) {
-      setProblem((error as Error).message);
-    } finally {
-      setBusy(false);
-    }
+  const { ask, answer, problem, busy } = useDiagnosis(`${job.job_id} ${attempt}`);
+  const diagnose = (): void => {
+    refine({ attempt: String(attempt) }); // a new attempt of the job does not change the question
+    void ask({ job_id: job.job_id, attempt });
   };
   if (job.attempt === 0) return <p>{t("noAttempt")}</p>;
   return (
     <>
       {job.diagnosis !== null && (
         <article>
-          <h2>{t("known")}</h2>
+          <h2>{t("known", { n: job.diagnosis.attempt })}</h2>
           <p>
             <strong>{job.diagnosis.cause}</strong> {job.diagnosis.where} {job.diagnosis.confidence} % · {job.diagnosis.remedy}
           </p>
           <p lang="en">{job.diagnosis.sentence}</p>
         </article>
       )}
-      <form class="filters" onSubmit={(event) => (event.preventDefault(), void ask())}>
-        <label>
-          {t("number")}
-          <select name="attempt" value={attempt} onChange={(event) => refine({ attempt: event.currentTarget.value })}>
-            {job.attempts.map(({ attempt: number }) => (
-              <option key={number} value={number}>
-                {number}
-              </option>
-            ))}
-          </select>
-        </label>
+      <form class="filters" onSubmit={(event) => (event.preventDefault(), diagnose())}>
+        <AttemptSelect job={job} attempt={attempt} />
         <button type="submit" aria-busy={busy}>
           {t("diagnose")}
         </button>
       </form>
-      {problem !== "" && (
-        <p role="alert" class="problem" lang="en">
-          {problem}
-        </p>
-      )}
-      {answer !== undefined && <Verdict of={answer} />}
+      <Problem of={problem} />
+      {answer !== undefined && <AnyVerdict of={answer} />}
     </>
   );
 }

@@ -4,13 +4,14 @@ import { bodyOf, client, serverNow, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Batch, BATCH_MAX, type BatchOrder } from "../parts/batch";
 import { wordsOfOrder } from "../parts/job-orders";
+import { Priority, Size } from "../parts/job-cells";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
 import { Status } from "../parts/status";
 import { Ago } from "../parts/time";
 import { query, refine, to } from "../place";
 import { may, session } from "../session";
 import { texts } from "../texts";
-import "../parts/work.css";
 
 const t = texts({
   en: {
@@ -21,7 +22,6 @@ const t = texts({
     user: "User",
     mine: "my jobs",
     priority: "Priority",
-    asked: "was submitted as {asked}",
     group: "Group",
     size: "Instances × GPUs",
     attempt: "Attempt",
@@ -34,9 +34,6 @@ const t = texts({
     ended: "ended",
     none: "No job matches these filters.",
     noneHere: "No job on this part of the list matches. Older jobs may: go to the next page.",
-    more: "Next page",
-    first: "First page",
-    back: "Previous page",
     show: "Show",
     prefix: "Id begins with",
     within: "Submitted within",
@@ -55,7 +52,6 @@ const t = texts({
     tooMany: "at most {n} at once",
     viewer: "Sign in as a user or an operator to change jobs.",
     select: "Select jobs to suspend, resume or cancel them.",
-    pages: "Pages",
     shown: "{n} jobs on this page",
   },
   zh: {
@@ -66,7 +62,6 @@ const t = texts({
     user: "用户",
     mine: "我的任务",
     priority: "优先级",
-    asked: "提交时为 {asked}",
     group: "分组",
     size: "实例 × GPU",
     attempt: "尝试",
@@ -79,9 +74,6 @@ const t = texts({
     ended: "结束",
     none: "没有符合条件的任务。",
     noneHere: "列表的这一部分没有符合条件的任务，更早的可能有：请看下一页。",
-    more: "下一页",
-    first: "第一页",
-    back: "上一页",
     show: "显示",
     prefix: "任务 id 开头",
     within: "提交时间",
@@ -100,7 +92,6 @@ const t = texts({
     tooMany: "一次最多 {n} 个",
     viewer: "以用户或操作员身份登录后才能更改任务。",
     select: "选择任务后可以挂起、恢复或取消。",
-    pages: "分页",
     shown: "本页 {n} 个任务",
   },
 });
@@ -155,17 +146,12 @@ function questionOf(filters: Filters, cursor: string | undefined) {
 export function Jobs() {
   const filters = filtersOf(query.value);
   const key = JSON.stringify(filters);
-  const [walked, setWalked] = useState<{ key: string; cursors: string[] }>({ key, cursors: [] });
-  const cursors = walked.key === key ? walked.cursors : []; // other filters begin with the first page
+  const pages = usePages(key); // other filters begin with the first page
   const polled = usePolled(
-    `jobs ${key} ${cursors.at(-1) ?? ""}`,
-    (signal) => bodyOf(client.GET("/api/v2/jobs", { params: { query: questionOf(filters, cursors.at(-1)) }, signal })),
+    `jobs ${key} ${pages.cursor ?? ""}`,
+    (signal) => bodyOf(client.GET("/api/v2/jobs", { params: { query: questionOf(filters, pages.cursor) }, signal })),
     () => 10_000,
   );
-  const walk = (next: string[]): void => {
-    setWalked({ key, cursors: next });
-    document.querySelector<HTMLElement>("main h1")?.focus();
-  };
   return (
     <main class="container-fluid" tabIndex={-1}>
       <div class="heading">
@@ -180,21 +166,10 @@ export function Jobs() {
       <Loaded from={polled}>
         {(page) => (
           <>
-            <Selectable key={key + (cursors.at(-1) ?? "")} jobs={page.jobs} isLast={page.next_cursor === null} changed={() => polled.hurry()} />
-            <nav class="pages" aria-label={t("pages")}>
+            <Selectable key={key + (pages.cursor ?? "")} jobs={page.jobs} isLast={page.next_cursor === null} changed={() => polled.hurry()} />
+            <Pager pages={pages} next={page.next_cursor}>
               <span>{t("shown", { n: page.jobs.length })}</span>
-              {cursors.length > 1 && (
-                <button class="secondary" onClick={() => walk([])}>
-                  {t("first")}
-                </button>
-              )}
-              {cursors.length > 0 && (
-                <button class="secondary" onClick={() => walk(cursors.slice(0, -1))}>
-                  {t("back")}
-                </button>
-              )}
-              {page.next_cursor !== null && <button onClick={() => walk([...cursors, page.next_cursor as string])}>{t("more")}</button>}
-            </nav>
+            </Pager>
           </>
         )}
       </Loaded>
@@ -274,24 +249,27 @@ function Selectable({ jobs, isLast, changed }: { jobs: Row[]; isLast: boolean; c
   const [order, setOrder] = useState<BatchOrder>();
   const selected = jobs.filter((job) => chosen.has(job.job_id));
   const allowed = may("user");
-  if (jobs.length === 0) return <p>{t(isLast ? "none" : "noneHere")}</p>;
+  const choose = (ids: string[], isChosen: boolean): void =>
+    setChosen((before) => new Set(isChosen ? [...before, ...ids] : [...before].filter((id) => !ids.includes(id))));
   const why = !allowed ? t("viewer") : selected.length === 0 ? t("select") : selected.length > BATCH_MAX ? t("tooMany", { n: BATCH_MAX }) : "";
   return (
     <>
-      <div class="batch" role="toolbar" aria-label={t("selected", { n: selected.length })}>
-        <span aria-live="polite">{t("selected", { n: selected.length })}</span>
-        {BATCHES.map((name) => (
-          <button key={name} class="secondary" disabled={why !== ""} onClick={() => setOrder(name)}>
-            {wordsOfOrder(name)}
-          </button>
-        ))}
-        {why !== "" && <small>{why}</small>}
-      </div>
-      <Rows
-        jobs={jobs}
-        chosen={chosen}
-        choose={allowed ? (ids, isChosen) => setChosen((before) => new Set(isChosen ? [...before, ...ids] : [...before].filter((id) => !ids.includes(id)))) : undefined}
-      />
+      {jobs.length === 0 ? (
+        <p>{t(isLast ? "none" : "noneHere")}</p>
+      ) : (
+        <>
+          <div class="batch" role="toolbar" aria-label={t("selected", { n: selected.length })}>
+            <span aria-live="polite">{t("selected", { n: selected.length })}</span>
+            {BATCHES.map((name) => (
+              <button key={name} class="secondary" disabled={why !== ""} onClick={() => setOrder(name)}>
+                {wordsOfOrder(name)}
+              </button>
+            ))}
+            {why !== "" && <small>{why}</small>}
+          </div>
+          <Rows jobs={jobs} chosen={chosen} choose={allowed ? choose : undefined} />
+        </>
+      )}
       {order !== undefined && (
         <Batch
           order={order}
@@ -358,12 +336,10 @@ function Rows({ jobs, chosen, choose }: RowsProps) {
             </td>
             <td data-label={t("user")}>{job.user || "-"}</td>
             <td data-label={t("priority")}>
-              {job.priority}
-              {job.asked_priority !== job.priority && <small> ({t("asked", { asked: job.asked_priority })})</small>}
+              <Priority is={job.priority} asked={job.asked_priority} />
             </td>
             <td data-label={t("size")}>
-              {job.nnodes} × {job.n_gpus_per_node}
-              {job.group !== "" && <small> {job.group}</small>}
+              <Size nodes={job.nnodes} gpus={job.n_gpus_per_node} group={job.group} />
             </td>
             <td data-label={t("attempt")}>
               {job.attempt}/{job.attempts_max}

@@ -64,6 +64,7 @@ const t = texts({
     fleet: "instances and limits",
     deadLettersPart: "dead letters",
     queue: "queue and quotas",
+    openMost: "{n} or more incidents are open",
     newest: "newest",
   },
   zh: {
@@ -117,6 +118,7 @@ const t = texts({
     fleet: "实例与限制",
     deadLettersPart: "死信",
     queue: "队列与配额",
+    openMost: "{n} 起或更多事故未结束",
     newest: "最新",
   },
 });
@@ -124,6 +126,8 @@ const t = texts({
 type Answer = Schemas["Overview"];
 /** The words of the parts that the API may not have been able to read. */
 const PARTS = { fleet: "fleet", queue: "queue", incidents: "incidents", events: "events", week: "week", dead_letters: "deadLettersPart" } as const;
+/** Open incidents of an answer at most. */
+const OPEN_MAX = 20;
 const OVERVIEW_MS = 15_000;
 const MAP_MS = 60_000;
 
@@ -171,7 +175,7 @@ function Alerts({ of }: { of: Answer }) {
   if (limits?.pause) lines.push({ text: t("paused", { by: limits.pause.by, because: limits.pause.because }), grave: false, href: toFleet, at: limits.pause.at });
   if (limits?.observe_only) lines.push({ text: t("observe"), grave: false, href: toFleet });
   if (of.missing.length > 0) lines.push({ text: t("missing", { parts: of.missing.map((part) => t(PARTS[part])).join(", ") }), grave: false, href: to([]) });
-  if (of.incidents.length > 0) lines.push({ text: t("open", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
+  if (of.incidents.length > 0) lines.push({ text: t(of.incidents.length < OPEN_MAX ? "open" : "openMost", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
   if (lines.length === 0) return null;
   return (
     <ul class="alerts">
@@ -227,7 +231,6 @@ function Gpus({ of }: { of: Answer }) {
 
 function Jobs({ of }: { of: Answer }) {
   const rows = of.totals.filter((total) => total.running.jobs + total.queued.jobs > 0);
-  const waits = rows.some((total) => total.queued.jobs > 0);
   return (
     <section class="third" aria-label={t("jobs")}>
       <h2>{t("jobs")}</h2>
@@ -259,7 +262,7 @@ function Jobs({ of }: { of: Answer }) {
           </tbody>
         </table>
       )}
-      {waits && of.queue_as_of !== null && <Freshness at={of.queue_as_of} writer="scheduler" lateS={360} stoppedS={900} />}
+      {of.queue_as_of !== null && <Freshness at={of.queue_as_of} writer="scheduler" />}
     </section>
   );
 }

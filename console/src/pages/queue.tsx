@@ -3,15 +3,17 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Freshness } from "../parts/freshness";
+import { Priority, Size } from "../parts/job-cells";
 import { JobForm } from "../parts/job-form";
+import { InstanceLinks, JobLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
-import { JobLinks } from "../parts/preview";
+import { Pager, usePages } from "../parts/pager";
 import { Quotas } from "../parts/quotas";
 import { Status } from "../parts/status";
+import { English, Table } from "../parts/table";
 import { Ago } from "../parts/time";
-import { query, refine, to } from "../place";
+import { query, refine } from "../place";
 import { texts } from "../texts";
-import "../parts/work.css";
 
 const t = texts({
   en: {
@@ -19,7 +21,6 @@ const t = texts({
     group: "Group",
     all: "all groups",
     none: "default group",
-    scheduler: "the scheduler",
     waiting: "Waiting",
     running: "Running",
     reservations: "Reservations",
@@ -28,7 +29,6 @@ const t = texts({
     job: "Job",
     user: "User",
     priority: "Priority",
-    asked: "submitted as {asked}",
     size: "Instances × GPUs",
     waits: "Waits",
     why: "Waits for",
@@ -53,10 +53,6 @@ const t = texts({
     oneInstance: "1 instance",
     queued: "Waiting",
     left: "{n} more jobs are not shown. The list of jobs has them.",
-    more: "Next page",
-    first: "First page",
-    back: "Previous page",
-    pages: "Pages",
     gpus: "free GPUs",
     cluster: "more GPUs than the cluster has",
     held: "a repair that is held",
@@ -75,7 +71,6 @@ const t = texts({
     group: "分组",
     all: "全部分组",
     none: "默认分组",
-    scheduler: "调度器",
     waiting: "等待",
     running: "运行",
     reservations: "预留",
@@ -84,7 +79,6 @@ const t = texts({
     job: "任务",
     user: "用户",
     priority: "优先级",
-    asked: "提交时为 {asked}",
     size: "实例 × GPU",
     waits: "已等待",
     why: "等待原因",
@@ -109,13 +103,9 @@ const t = texts({
     oneInstance: "1 个实例",
     queued: "等待",
     left: "还有 {n} 个任务没有显示，请在任务列表中查看。",
-    more: "下一页",
-    first: "第一页",
-    back: "上一页",
-    pages: "分页",
     gpus: "空闲 GPU",
     cluster: "集群没有这么多 GPU",
-    held: "暂缓的维修",
+    held: "暂缓的修复",
     turn: "轮到它",
     quota: "它的配额",
     limit: "运行任务数上限",
@@ -134,26 +124,18 @@ const PAGE = 100;
 /** The default group in the address. The name of a group begins with a letter or a digit. */
 const DEFAULT_GROUP = "-";
 const EVERY_MS = 15_000;
-/** Seconds from which the age is amber and red while a job waits: then a pass comes every five minutes at least. */
-const LATE_S = 360;
-const STOPPED_S = 900;
 
 export function Queue() {
   const named = query.value.get("group");
   const group = named === DEFAULT_GROUP ? "" : named;
-  const [walked, setWalked] = useState<{ group: string | null; cursors: string[] }>({ group, cursors: [] });
-  const cursors = walked.group === group ? walked.cursors : [];
-  const cursor = cursors.at(-1);
+  const pages = usePages(`queue of ${named}`);
+  const { cursor } = pages;
   const asked = { snapshot: "1" as const, limit: PAGE, ...(group === null ? {} : { group }), ...(cursor === undefined ? {} : { cursor }) };
   const polled = usePolled(
     `queue ${JSON.stringify(asked)}`,
     (signal) => bodyOf(client.GET("/api/v2/queue", { params: { query: asked }, signal })),
     () => EVERY_MS,
   );
-  const walk = (next: string[]): void => {
-    setWalked({ group, cursors: next });
-    document.querySelector<HTMLElement>("main h1")?.focus();
-  };
   return (
     <main class="container-fluid" tabIndex={-1}>
       <h1 tabIndex={-1}>{t("title")}</h1>
@@ -171,19 +153,7 @@ export function Queue() {
               {page.running.length === 0 ? <p>{t("nobodyRuns")}</p> : <RunningJobs jobs={page.running} />}
               {(page.running_more ?? 0) > 0 && <p>{t("left", { n: page.running_more ?? 0 })}</p>}
             </section>
-            <nav class="pages" aria-label={t("pages")}>
-              {cursors.length > 1 && (
-                <button class="secondary" onClick={() => walk([])}>
-                  {t("first")}
-                </button>
-              )}
-              {cursors.length > 0 && (
-                <button class="secondary" onClick={() => walk(cursors.slice(0, -1))}>
-                  {t("back")}
-                </button>
-              )}
-              {page.next_cursor !== null && <button onClick={() => walk([...cursors, page.next_cursor as string])}>{t("more")}</button>}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
             {page.reservations.length > 0 && <Reservations reservations={page.reservations} />}
             <div class="pair">
               <Totals totals={page.totals} />
@@ -198,7 +168,6 @@ export function Queue() {
 }
 
 function Head({ page, group }: { page: Page; group: string | null }) {
-  const waits = page.totals.some((total) => total.queued.jobs > 0);
   const groups = page.groups ?? [];
   const known = group === null || groups.includes(group) ? groups : [...groups, group];
   return (
@@ -223,12 +192,7 @@ function Head({ page, group }: { page: Page; group: string | null }) {
           </select>
         </label>
       )}
-      <Freshness
-        at={page.as_of ?? null}
-        writer={t("scheduler")}
-        lateS={waits ? LATE_S : Number.POSITIVE_INFINITY}
-        stoppedS={waits ? STOPPED_S : Number.POSITIVE_INFINITY}
-      />
+      <Freshness at={page.as_of ?? null} writer="scheduler" />
       {page.unreadable.length > 0 && (
         <strong class="tone-repair" title={page.unreadable.join("\n")}>
           {t("unreadable", { n: page.unreadable.length })}
@@ -245,116 +209,84 @@ function shortOf(job: Waiting): string {
   return kind === undefined ? (job.short_of ?? "") : t(kind);
 }
 
-function Priority({ is, asked }: { is: string; asked?: string }) {
-  return (
-    <>
-      {is}
-      {asked !== undefined && asked !== is && <small> ({t("asked", { asked })})</small>}
-    </>
-  );
-}
-
-function Size({ of: job }: { of: { nodes: number; gpus: number; group: string } }) {
-  return (
-    <>
-      {job.nodes} × {job.gpus}
-      {job.group !== "" && <small> {job.group}</small>}
-    </>
-  );
+/** A time that may not be known. */
+function When({ at }: { at: string | null }) {
+  return at === null ? <span title={t("unknown")}>?</span> : <Ago at={at} />;
 }
 
 function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["place", "job", "user", "priority", "size", "waits", "why", "blockers", "earliest"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {jobs.map((job) => (
-          <tr key={job.job_id}>
-            <td data-label={t("place")}>{job.position ?? "-"}</td>
-            <td data-label={t("job")} class="id">
-              <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
-              {job.status !== null && job.status !== "QUEUED" && job.status !== "PENDING_RESOURCES" && (
-                <>
-                  <br />
-                  <Status of={job.status} />
-                </>
-              )}
-            </td>
-            <td data-label={t("user")}>{job.user || "-"}</td>
-            <td data-label={t("priority")}>
-              <Priority is={job.priority} asked={job.asked_priority} />
-            </td>
-            <td data-label={t("size")}>
-              <Size of={job} />
-            </td>
-            <td data-label={t("waits")}>
-              <Ago at={job.queued_at} bare />
-            </td>
-            <td data-label={t("why")} class="reason">
-              {shortOf(job) !== "" && <strong>{shortOf(job)}: </strong>}
-              <span lang="en">{job.sentence}</span>
-            </td>
-            <td data-label={t("blockers")}>
-              {(job.blockers ?? []).length === 0 && (job.would_suspend ?? []).length === 0 && "-"}
-              <JobLinks ids={job.blockers ?? []} />
-              {(job.would_suspend ?? []).length > 0 && (
-                <small>
-                  {" "}
-                  {t("leaves")}: <JobLinks ids={job.would_suspend ?? []} />
-                </small>
-              )}
-            </td>
-            <td data-label={t("earliest")}>{job.earliest_at === null ? <span title={t("unknown")}>?</span> : <Ago at={job.earliest_at} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["place", "job", "user", "priority", "size", "waits", "why", "blockers", "earliest"]}
+      words={t}
+      classes={{ job: "id", waits: "line", why: "reason", earliest: "line" }}
+      rows={jobs.map((job) => {
+        const { blockers = [], would_suspend = [] } = job;
+        return {
+          key: job.job_id,
+          cells: {
+            place: job.position ?? "-",
+            job: (
+              <>
+                <JobLinks ids={[job.job_id]} />
+                {job.status !== null && job.status !== "QUEUED" && job.status !== "PENDING_RESOURCES" && (
+                  <>
+                    <br />
+                    <Status of={job.status} />
+                  </>
+                )}
+              </>
+            ),
+            user: job.user || "-",
+            priority: <Priority is={job.priority} asked={job.asked_priority} />,
+            size: <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />,
+            waits: <Ago at={job.queued_at} bare />,
+            why: (
+              <>
+                {shortOf(job) !== "" && <strong>{shortOf(job)}: </strong>}
+                <English>{job.sentence}</English>
+              </>
+            ),
+            blockers: (
+              <>
+                {blockers.length + would_suspend.length === 0 && "-"}
+                <JobLinks ids={blockers} />
+                {would_suspend.length > 0 && (
+                  <small>
+                    {" "}
+                    {t("leaves")}: <JobLinks ids={would_suspend} />
+                  </small>
+                )}
+              </>
+            ),
+            earliest: <When at={job.earliest_at} />,
+          },
+        };
+      })}
+    />
   );
 }
 
 function RunningJobs({ jobs }: { jobs: Running[] }) {
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["status", "job", "user", "priority", "size", "since", "ends", "suspend"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {jobs.map((job) => (
-          <tr key={job.job_id}>
-            <td data-label={t("status")}>
-              <Status of={job.status} />
-            </td>
-            <td data-label={t("job")} class="id">
-              <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
-            </td>
-            <td data-label={t("user")}>{job.user || "-"}</td>
-            <td data-label={t("priority")}>{job.priority}</td>
-            <td data-label={t("size")}>
-              <Size of={job} />
-            </td>
-            <td data-label={t("since")}>
-              <Ago at={job.since} bare />
-            </td>
-            <td data-label={t("ends")}>{job.ends_at === null ? <span title={t("unknown")}>?</span> : <Ago at={job.ends_at} />}</td>
-            <td data-label={t("suspend")}>{t(job.can_suspend ? "yes" : "no")}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["status", "job", "user", "priority", "size", "since", "ends", "suspend"]}
+      words={t}
+      classes={{ job: "id" }}
+      rows={jobs.map((job) => ({
+        key: job.job_id,
+        cells: {
+          status: <Status of={job.status} />,
+          job: <JobLinks ids={[job.job_id]} />,
+          user: job.user || "-",
+          priority: job.priority,
+          size: <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />,
+          since: <Ago at={job.since} bare />,
+          ends: <When at={job.ends_at} />,
+          suspend: t(job.can_suspend ? "yes" : "no"),
+        },
+      }))}
+    />
   );
 }
 
@@ -362,38 +294,28 @@ function Reservations({ reservations }: { reservations: Page["reservations"] }) 
   return (
     <section aria-labelledby="reservations-title">
       <h2 id="reservations-title">{t("reservations")}</h2>
-      <table class="rows narrow">
-        <thead>
-          <tr>
-            {(["promised", "group", "hosts", "from"] as const).map((name) => (
-              <th key={name} scope="col">
-                {t(name)}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {reservations.map((one) => (
-            <tr key={one.job_id}>
-              <td data-label={t("promised")}>
-                <a href={to(["jobs", one.job_id])}>{one.job_id}</a>
-              </td>
-              <td data-label={t("group")}>{one.group || "-"}</td>
-              <td data-label={t("hosts")}>
-                {one.hosts.length > 4 ? (
-                  <details>
-                    <summary>{one.hosts.length}</summary>
-                    {one.hosts.join(", ")}
-                  </details>
-                ) : (
-                  one.hosts.join(", ")
-                )}
-              </td>
-              <td data-label={t("from")}>{one.at === null ? <span title={t("unknown")}>?</span> : <Ago at={one.at} />}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["promised", "group", "hosts", "from"]}
+        words={t}
+        narrow
+        rows={reservations.map((one) => ({
+          key: one.job_id,
+          cells: {
+            promised: <JobLinks ids={[one.job_id]} />,
+            group: one.group || "-",
+            hosts:
+              one.hosts.length > 4 ? (
+                <details>
+                  <summary>{one.hosts.length}</summary>
+                  <InstanceLinks ids={one.hosts} most={one.hosts.length} />
+                </details>
+              ) : (
+                <InstanceLinks ids={one.hosts} />
+              ),
+            from: <When at={one.at} />,
+          },
+        }))}
+      />
     </section>
   );
 }
@@ -410,24 +332,16 @@ function Totals({ totals }: { totals: Page["totals"] }) {
   return (
     <section aria-labelledby="totals-title">
       <h2 id="totals-title">{t("totals")}</h2>
-      <table class="rows narrow">
-        <thead>
-          <tr>
-            <th scope="col">{t("priority")}</th>
-            <th scope="col">{t("running")}</th>
-            <th scope="col">{t("queued")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {totals.map((total) => (
-            <tr key={total.priority} class={total.running.jobs + total.queued.jobs === 0 ? "empty" : ""}>
-              <td data-label={t("priority")}>{total.priority}</td>
-              <td data-label={t("running")}>{words(total.running)}</td>
-              <td data-label={t("queued")}>{words(total.queued)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["priority", "running", "queued"]}
+        words={t}
+        narrow
+        rows={totals.map((total) => ({
+          key: total.priority,
+          class: total.running.jobs + total.queued.jobs === 0 ? "empty" : undefined,
+          cells: { priority: total.priority, running: words(total.running), queued: words(total.queued) },
+        }))}
+      />
     </section>
   );
 }

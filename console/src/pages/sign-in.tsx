@@ -1,42 +1,39 @@
 // The sign-in: exchanges a token for a session and forgets the token.
 import { useState } from "preact/hooks";
 import { signIn } from "../api";
+import { Problem } from "../parts/problem";
 import { begin, endedBecause } from "../session";
 import { texts } from "../texts";
 
 const t = texts({
   en: {
-    title: "Sign in",
     token: "Token",
     where: "Where from: an operator issues a token with",
     viewer: "As a viewer: look around, change nothing",
     full: "As what the token allows",
     button: "Sign in",
     kept: "The token is exchanged for a session of at most 12 hours and is not kept. The session ends with this tab.",
-    away: "The API does not answer. Try again in a moment.",
   },
   zh: {
-    title: "登录",
     token: "令牌",
     where: "令牌由操作员签发：",
     viewer: "以查看者身份：只看，不改",
     full: "按令牌允许的权限",
     button: "登录",
     kept: "令牌会换成最长 12 小时的会话，令牌本身不保存。关闭标签页即结束会话。",
-    away: "API 没有响应，请稍后再试。",
   },
 });
 
 export function SignIn() {
   const [token, setToken] = useState("");
   const [viewer, setViewer] = useState(true);
-  const [problem, setProblem] = useState("");
+  const [problem, setProblem] = useState<Error>();
   const [busy, setBusy] = useState(false);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (busy) return;
     setBusy(true);
-    setProblem("");
+    setProblem(undefined);
     try {
       const given = token.trim();
       // What `gpu-recovery console` prints is already a session; the API tells who it is.
@@ -44,7 +41,7 @@ export function SignIn() {
       setToken("");
       begin(answer);
     } catch (error) {
-      setProblem((error as Error).name === "Refused" || (error as { status?: number }).status !== undefined ? (error as Error).message : t("away"));
+      setProblem(error as Error);
     } finally {
       setBusy(false);
     }
@@ -71,11 +68,7 @@ export function SignIn() {
               <input type="radio" name="role" checked={!viewer} onChange={() => setViewer(false)} /> {t("full")}
             </label>
           </fieldset>
-          {problem !== "" && (
-            <p role="alert" class="problem" lang="en">
-              {problem}
-            </p>
-          )}
+          <Problem of={problem} />
           <button type="submit" aria-busy={busy}>
             {t("button")}
           </button>

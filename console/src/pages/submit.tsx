@@ -1,7 +1,6 @@
 // The page on which a job is submitted.
 import { JobForm } from "../parts/job-form";
 import { texts } from "../texts";
-import "../parts/work.css";
 
 const t = texts({ en: { title: "Submit a job" }, zh: { title: "提交任务" } });
 

@@ -3,6 +3,8 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Loaded } from "../parts/loaded";
+import { Pager, usePages } from "../parts/pager";
+import { Table } from "../parts/table";
 import { Ago } from "../parts/time";
 import { type ListedToken, Tokens } from "../parts/tokens";
 import { path, query, refine, to } from "../place";
@@ -24,15 +26,13 @@ const t = texts({
     find: "Name begins with",
     name: "Name of the user",
     go: "Open",
-    more: "Next page",
-    first: "First page",
     ofUser: "Tokens",
     quotas: "Quotas",
     jobs: "Jobs of this user",
     limit: "Instances at most",
     priority: "Priority",
     group: "Group",
-    noGroup: "no group",
+    noGroup: "default group",
     any: "any",
     everybody: "everybody",
     noQuota: "No quota names this user. Quotas for all users apply.",
@@ -54,15 +54,13 @@ const t = texts({
     find: "名称开头",
     name: "用户名",
     go: "打开",
-    more: "下一页",
-    first: "第一页",
     ofUser: "令牌",
     quotas: "配额",
     jobs: "该用户的任务",
     limit: "实例上限",
     priority: "优先级",
-    group: "组",
-    noGroup: "无组",
+    group: "分组",
+    noGroup: "默认分组",
     any: "任意",
     everybody: "所有人",
     noQuota: "没有配额指定该用户，适用面向所有用户的配额。",
@@ -92,9 +90,9 @@ export function Users() {
 
 function All() {
   const q = query.value.get("q") ?? "";
-  const [at, setAt] = useState<{ q: string; cursor: string }>();
+  const pages = usePages(q);
+  const { cursor } = pages;
   const [name, setName] = useState("");
-  const cursor = at?.q === q ? at.cursor : undefined;
   const polled = usePolled(
     `users ${q} ${cursor}`,
     (signal) => {
@@ -140,10 +138,7 @@ function All() {
         {(page) => (
           <>
             <Rows users={page.users} />
-            <nav class="pages">
-              {cursor !== undefined && <button onClick={() => setAt(undefined)}>{t("first")}</button>}
-              {page.next_cursor !== null && <button onClick={() => setAt({ q, cursor: page.next_cursor ?? "" })}>{t("more")}</button>}
-            </nav>
+            <Pager pages={pages} next={page.next_cursor} />
           </>
         )}
       </Loaded>
@@ -154,30 +149,20 @@ function All() {
 function Rows({ users }: { users: Schemas["Users"]["users"] }) {
   if (users.length === 0) return <p>{t("none")}</p>;
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {(["user", "roles", "tokens", "ends", "issued"] as const).map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {users.map((one) => (
-          <tr key={one.user}>
-            <td data-label={t("user")}>
-              <a href={to(["users", one.user])}>{one.user}</a>
-            </td>
-            <td data-label={t("roles")}>{one.roles.length === 0 ? <span class="muted">{t("noneValid")}</span> : one.roles.join(", ")}</td>
-            <td data-label={t("tokens")}>{one.live_tokens}</td>
-            <td data-label={t("ends")}>{one.next_end !== null && <Ago at={one.next_end} />}</td>
-            <td data-label={t("issued")}>{one.last_issued_at !== null && <Ago at={one.last_issued_at} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={["user", "roles", "tokens", "ends", "issued"]}
+      words={t}
+      rows={users.map((one) => ({
+        key: one.user,
+        cells: {
+          user: <a href={to(["users", one.user])}>{one.user}</a>,
+          roles: one.roles.length === 0 ? <span class="muted">{t("noneValid")}</span> : one.roles.join(", "),
+          tokens: one.live_tokens,
+          ends: one.next_end !== null && <Ago at={one.next_end} />,
+          issued: one.last_issued_at !== null && <Ago at={one.last_issued_at} />,
+        },
+      }))}
+    />
   );
 }
 
@@ -232,27 +217,20 @@ function Quotas({ user }: { user: string }) {
             <>
               {!rows.some((row) => row.user === user) && <p>{t("noQuota")}</p>}
               {rows.length > 0 && (
-                <table class="rows">
-                  <thead>
-                    <tr>
-                      {(["user", "priority", "group", "limit"] as const).map((name) => (
-                        <th key={name} scope="col">
-                          {t(name)}
-                        </th>
-                      ))}
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {rows.map((row) => (
-                      <tr key={row.name}>
-                        <td data-label={t("user")}>{row.user === "*" ? t("everybody") : row.user}</td>
-                        <td data-label={t("priority")}>{row.priority === "*" ? t("any") : row.priority}</td>
-                        <td data-label={t("group")}>{row.group === "*" ? t("any") : row.group || t("noGroup")}</td>
-                        <td data-label={t("limit")}>{row.limit}</td>
-                      </tr>
-                    ))}
-                  </tbody>
-                </table>
+                <Table
+                  columns={["user", "priority", "group", "limit"]}
+                  words={t}
+                  narrow
+                  rows={rows.map((row) => ({
+                    key: row.name,
+                    cells: {
+                      user: row.user === "*" ? t("everybody") : row.user,
+                      priority: row.priority === "*" ? t("any") : row.priority,
+                      group: row.group === "*" ? t("any") : row.group || t("noGroup"),
+                      limit: row.limit,
+                    },
+                  }))}
+                />
               )}
               {limits.max_running_jobs_per_user !== null && <p>{t("running", { n: limits.max_running_jobs_per_user })}</p>}
             </>

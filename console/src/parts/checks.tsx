@@ -1,12 +1,13 @@
 // The health checks of an instance, and the verdict document of one as tables.
-import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { may } from "../session";
 import { texts } from "../texts";
 import { query, refine } from "../place";
 import { Loaded } from "./loaded";
-import { Ago } from "./time";
+import { Pager, usePages } from "./pager";
+import { Table } from "./table";
+import { Ago, secondsBetween, span } from "./time";
 
 const t = texts({
   en: {
@@ -26,8 +27,6 @@ const t = texts({
     UNREADABLE: "document unreadable",
     NO_DOCUMENT: "no document",
     kept: "Documents are kept for 30 days. A check that never started has none.",
-    older: "Older checks",
-    newest: "Newest checks",
     total: "{n} checks in all",
     title: "Verdict of check {n}",
     findings: "Findings",
@@ -49,11 +48,9 @@ const t = texts({
     driver: "GPUs as the driver sees them",
     action: "Recovery action",
     address: "PCI address",
-    facts: "Facts",
     raw: "Whole document (JSON)",
     cut: "Serial numbers are shown to operators only.",
     all: "all",
-    seconds: "{n} s",
   },
   zh: {
     number: "检查",
@@ -72,8 +69,6 @@ const t = texts({
     UNREADABLE: "文档无法读取",
     NO_DOCUMENT: "无文档",
     kept: "文档保留 30 天。从未启动的检查没有文档。",
-    older: "更早的检查",
-    newest: "最新的检查",
     total: "共 {n} 次检查",
     title: "第 {n} 次检查的结论",
     findings: "发现",
@@ -95,11 +90,9 @@ const t = texts({
     driver: "驱动看到的 GPU",
     action: "恢复动作",
     address: "PCI 地址",
-    facts: "事实",
     raw: "完整文档（JSON）",
     cut: "序列号只对操作员显示。",
     all: "全部",
-    seconds: "{n} 秒",
   },
 });
 type Key = Parameters<typeof t>[0];
@@ -111,7 +104,8 @@ const SIGNS: Record<string, string> = { HEALTHY: "✓", REBOOT: "↻", REPLACE: 
 
 /** Args: moved: changes when the instance does, so that a check that ended is read again at once. */
 export function Checks({ id, moved }: { id: string; moved: string }) {
-  const [cursor, setCursor] = useState<string>();
+  const pages = usePages(id);
+  const { cursor } = pages;
   const chosen = query.value.get("check") ?? "";
   const polled = usePolled(
     `checks ${id} ${moved} ${cursor}`,
@@ -137,10 +131,7 @@ export function Checks({ id, moved }: { id: string; moved: string }) {
                 {t("total", { n: page.total })}. {t("kept")}
               </p>
               <List checks={page.checks} chosen={chosen} />
-              <nav class="pages">
-                {cursor !== undefined && <button onClick={() => setCursor(undefined)}>{t("newest")}</button>}
-                {page.next_cursor !== null && <button onClick={() => setCursor(page.next_cursor ?? undefined)}>{t("older")}</button>}
-              </nav>
+              <Pager pages={pages} next={page.next_cursor} />
             </>
           )
         }
@@ -160,14 +151,14 @@ function Outcome({ of }: { of: string }) {
 
 function List({ checks, chosen }: { checks: Check[]; chosen: string }) {
   return (
-    <Table
+    <Rows
       columns={["number", "outcome", "level", "started", "took", "job", "summary", "open"]}
       rows={checks.map((check) => ({
         number: check.number,
         outcome: check.outcome !== null ? <Outcome of={check.outcome} /> : <span class="muted">{t(check.state)}</span>,
         level: check.level,
         started: check.started_at !== null && <Ago at={check.started_at} />,
-        took: seconds(check.started_at, check.ended_at),
+        took: check.started_at !== null && check.ended_at !== null && span(secondsBetween(check.started_at, check.ended_at)),
         job: check.job_id,
         summary: <span lang="en">{check.summary ?? check.refused}</span>,
         open: check.state === "ENDED" && (
@@ -180,37 +171,9 @@ function List({ checks, chosen }: { checks: Check[]; chosen: string }) {
   );
 }
 
-function seconds(from: string | null, until: string | null): string {
-  if (from === null || until === null) return "";
-  return t("seconds", { n: Math.round((Date.parse(until) - Date.parse(from)) / 1_000) });
-}
-
-/** A table whose headings are texts of this file. Every value is shown as text. */
-function Table({ columns, rows }: { columns: Key[]; rows: Partial<Record<Key, preact.ComponentChildren>>[] }) {
-  return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {columns.map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row, at) => (
-          <tr key={at}>
-            {columns.map((name) => (
-              <td key={name} data-label={t(name)}>
-                {row[name]}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+/** A table of a document, whose rows have no other key than their place. */
+function Rows<Name extends Key>({ columns, rows }: { columns: readonly Name[]; rows: Record<Name, preact.ComponentChildren>[] }) {
+  return <Table columns={columns} words={t} rows={rows.map((cells, key) => ({ key, cells }))} />;
 }
 
 function Document({ id, number }: { id: string; number: string }) {
@@ -253,7 +216,7 @@ function Verdict({ of }: { of: Json }) {
       {findings.length === 0 ? (
         <p>{t("noFindings")}</p>
       ) : (
-        <Table
+        <Rows
           columns={["gpu", "source", "test", "code", "severity", "remedy", "message"]}
           rows={findings.map((one) => ({
             gpu: plain(one["gpu_index"]),
@@ -269,7 +232,7 @@ function Verdict({ of }: { of: Json }) {
       {xids.length > 0 && (
         <>
           <h3>{t("xids")}</h3>
-          <Table
+          <Rows
             columns={["code", "class", "gpu", "address", "count", "first", "last"]}
             rows={xids.map((one) => ({
               code: `${plain(one["code"])} ${plain(one["mnemonic"])}`,
@@ -286,7 +249,7 @@ function Verdict({ of }: { of: Json }) {
       {diagnostics.length > 0 && (
         <>
           <h3>{t("diagnostics")}</h3>
-          <Table
+          <Rows
             columns={["level", "gpu", "exit"]}
             rows={diagnostics.map((one) => ({
               level: plain(one["level"]),
@@ -299,7 +262,7 @@ function Verdict({ of }: { of: Json }) {
       {gpus.length > 0 && (
         <>
           <h3>{t("driver")}</h3>
-          <Table
+          <Rows
             columns={["gpu", "address", "action"]}
             rows={gpus.map((one) => ({
               gpu: plain(one["index"]),

@@ -9,32 +9,36 @@ const t = texts({
     late: "{writer} is late",
     stopped: "{writer} has not written: what you see is old",
     never: "{writer} has not written yet",
+    reconciler: "the reconciler",
+    scheduler: "the scheduler",
   },
   zh: {
     asOf: "截至",
     ago: "{span}前",
-    late: "{writer} 写入延迟",
-    stopped: "{writer} 没有写入：所见数据已过时",
-    never: "{writer} 尚未写入",
+    late: "{writer}写入延迟",
+    stopped: "{writer}没有写入：所见数据已过时",
+    never: "{writer}尚未写入",
+    reconciler: "协调器",
+    scheduler: "调度器",
   },
 });
 
-/** Show the time and the age of a snapshot.
+/** Seconds from which the age is amber and red, by the function that writes.
  *
- * Args:
- *   at: time of the content; null: nothing was written yet.
- *   writer: the function that writes.
- *   lateS, stoppedS: seconds from which the age is amber, and red.
+ * The reconciler writes each minute. The scheduler writes after each pass, and every five minutes at least.
  */
-export function Freshness({ at, writer, lateS = 120, stoppedS = 300 }: { at: string | null; writer: string; lateS?: number; stoppedS?: number }) {
+const AGES = { reconciler: { late: 120, stopped: 300 }, scheduler: { late: 360, stopped: 900 } };
+
+/** Show the time and the age of a snapshot. `at` is the time of its content; null: nothing was written yet. */
+export function Freshness({ at, writer }: { at: string | null; writer: keyof typeof AGES }) {
   void tick.value;
-  if (at === null) return <span class="freshness late">{t("never", { writer })}</span>;
+  if (at === null) return <span class="freshness late">{t("never", { writer: t(writer) })}</span>;
   const age = ageOf(at);
-  const look = age > stoppedS ? "stopped" : age > lateS ? "late" : "";
+  const look = age > AGES[writer].stopped ? "stopped" : age > AGES[writer].late ? "late" : "";
   return (
     <span class={`freshness ${look}`}>
       {t("asOf")} <Clock at={at} />, {t("ago", { span: span(age) })}
-      {look !== "" && <strong> · {t(look as "late" | "stopped", { writer })}</strong>}
+      {look !== "" && <strong> · {t(look, { writer: t(writer) })}</strong>}
     </span>
   );
 }

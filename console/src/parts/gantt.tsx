@@ -5,6 +5,7 @@ import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { usePolled } from "../live";
 import { query, refine, to } from "../place";
 import { language, texts } from "../texts";
+import { ENDED } from "./job-facts";
 import { Loaded } from "./loaded";
 import { lookOf, Status, wordsOf } from "./status";
 import { Clock, span, tick } from "./time";
@@ -40,7 +41,7 @@ const t = texts({
     window: "显示",
     whole: "全过程",
     around: "第 {n} 次尝试结束前后",
-    incidents: "该任务的事件",
+    incidents: "该任务的事故",
     queue: "第一次尝试之前",
     attempt: "第 {n} 次尝试",
     job: "任务",
@@ -66,7 +67,6 @@ const t = texts({
 /** Milliseconds shown before and after an interruption. */
 const MARGIN_MS = 60_000;
 const TICKS = 4;
-const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
 type Timeline = Schemas["Timeline"];
 
 /** Something in a lane: a status over time, or the moment of a failure. `until` is null while it lasts. */

@@ -2,10 +2,11 @@
 import { useMemo } from "preact/hooks";
 import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { usePolled } from "../live";
-import { query, refine } from "../place";
-import { texts } from "../texts";
+import { language, texts } from "../texts";
 import { Chart, type Line, type Mark } from "./chart";
 import { Loaded } from "./loaded";
+import { Table } from "./table";
+import { Tabs, viewOf } from "./tabs";
 
 const t = texts({
   en: {
@@ -21,6 +22,7 @@ const t = texts({
     memory_temperature: "Temperature of the memory",
     power_w: "Power",
     memory_used_mib: "Memory used",
+    one: "GPU",
     gpu: "GPU {n}",
     band: "A line is the largest value, the band below it reaches down to the least. Dashed upright lines are XIDs of the history.",
     table: "Values as a table",
@@ -41,6 +43,7 @@ const t = texts({
     memory_temperature: "显存温度",
     power_w: "功率",
     memory_used_mib: "已用显存",
+    one: "GPU",
     gpu: "GPU {n}",
     band: "线为最大值，下方色带延伸到最小值。竖直虚线为历史中的 XID。",
     table: "以表格显示",
@@ -49,8 +52,11 @@ const t = texts({
     what: "指标",
   },
 });
+/** Seconds of each time span. */
 const SPANS = { h1: 3_600, h6: 21_600, h24: 86_400, d7: 604_800 } as const;
-type Span = keyof typeof SPANS;
+const NAMES = ["h1", "h6", "h24", "d7"] as const;
+/** Time between two readings. */
+const STEP_MS = 300_000;
 const GAUGES = [
   { name: "utilisation", unit: "%", max: 100 },
   { name: "temperature", unit: "°C" },
@@ -63,16 +69,18 @@ const XID = /\bXID[ _](\d+)/i;
 const POINTS = 300;
 
 export function GpuCharts({ one }: { one: Schemas["Instance"] }) {
-  const asked = query.value.get("span") ?? "";
-  const span: Span = asked in SPANS ? (asked as Span) : "h6";
+  const present = viewOf(NAMES, "span", "h6");
+  const span = SPANS[present];
   const id = one.instance_id;
   const polled = usePolled(
     `gauges ${id} ${span}`,
     (signal) => {
-      const from = new Date(serverNow() - SPANS[span] * 1_000).toISOString();
+      // Whole steps: the question stays the same between two readings, and a week is never longer than what is kept.
+      const until = Math.ceil(serverNow() / STEP_MS) * STEP_MS;
+      const times = { from: new Date(until - span * 1_000).toISOString(), to: new Date(until).toISOString() };
       return bodyOf(
         client.GET("/api/v2/instances/{instance_id}/gauges", {
-          params: { path: { instance_id: id }, query: { from, points: POINTS } },
+          params: { path: { instance_id: id }, query: { ...times, points: POINTS } },
           signal,
         }),
       );
@@ -82,18 +90,7 @@ export function GpuCharts({ one }: { one: Schemas["Instance"] }) {
   return (
     <section aria-label={t("title")}>
       <h2>{t("title")}</h2>
-      <nav class="tabs" aria-label={t("span")}>
-        {(Object.keys(SPANS) as Span[]).map((name) => (
-          <a
-            key={name}
-            href={`#span-${name}`}
-            aria-current={span === name ? "true" : undefined}
-            onClick={(event) => (event.preventDefault(), refine({ span: name }))}
-          >
-            {t(name)}
-          </a>
-        ))}
-      </nav>
+      <Tabs label={t("span")} names={NAMES} present={present} words={t} of="span" keeps={["tab"]} />
       <Loaded from={polled}>{(gauges) => <Drawn gauges={gauges} history={one.history} />}</Loaded>
     </section>
   );
@@ -113,8 +110,10 @@ function Drawn({ gauges, history }: { gauges: Gauges; history: Schemas["Decision
         .filter((line) => line.most.some((value) => value !== null)),
     })).filter((chart) => chart.lines.length > 0);
     return { at, charts };
-  }, [gauges]);
-  const marks = useMemo(() => marksOf(history), [history]);
+    // Drawing a chart anew takes the pointer's reading away, so an answer that says the same draws nothing.
+  }, [gauges.from, gauges.to, gauges.at.length, gauges.at.at(-1), language.value]);
+  const found = marksOf(history);
+  const marks = useMemo(() => found, [JSON.stringify(found)]);
   if (drawn.charts.length === 0) return <p>{t("none")}</p>;
   const bounds = { from: Date.parse(gauges.from) / 1_000, to: Date.parse(gauges.to) / 1_000 };
   return (
@@ -136,32 +135,21 @@ function Drawn({ gauges, history }: { gauges: Gauges; history: Schemas["Decision
       </div>
       <details>
         <summary>{t("table")}</summary>
-        <table class="rows">
-          <thead>
-            <tr>
-              <th scope="col">{t("what")}</th>
-              <th scope="col">GPU</th>
-              <th scope="col">{t("least")}</th>
-              <th scope="col">{t("most")}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {drawn.charts.flatMap((chart) =>
-              chart.lines.map((line) => (
-                <tr key={`${chart.name} ${line.name}`}>
-                  <td data-label={t("what")}>{t(chart.name)}</td>
-                  <td data-label="GPU">{line.name}</td>
-                  <td data-label={t("least")}>
-                    {extreme(line.least, Math.min)} {chart.unit}
-                  </td>
-                  <td data-label={t("most")}>
-                    {extreme(line.most, Math.max)} {chart.unit}
-                  </td>
-                </tr>
-              )),
-            )}
-          </tbody>
-        </table>
+        <Table
+          columns={["what", "one", "least", "most"]}
+          words={t}
+          rows={drawn.charts.flatMap((chart) =>
+            chart.lines.map((line) => ({
+              key: `${chart.name} ${line.name}`,
+              cells: {
+                what: t(chart.name),
+                one: line.name,
+                least: `${extreme(line.least, Math.min)} ${chart.unit}`,
+                most: `${extreme(line.most, Math.max)} ${chart.unit}`,
+              },
+            })),
+          )}
+        />
       </details>
     </>
   );

@@ -1,7 +1,8 @@
 // The GPUs of an instance, from the latest inventory of its agent, and their course over time.
-import { lazy, Suspense } from "preact/compat";
 import type { Schemas } from "../api";
 import { texts } from "../texts";
+import { onDemand } from "./on-demand";
+import { Table } from "./table";
 import { Ago } from "./time";
 
 const t = texts({
@@ -12,7 +13,6 @@ const t = texts({
     agent: "agent {name}",
     health: "GPU health",
     gpu: "GPU",
-    name: "Name",
     utilisation: "Utilisation",
     temperature: "Temperature",
     power: "Power",
@@ -26,7 +26,6 @@ const t = texts({
     corrected: "{n} corrected",
     pending: "{n}, one waits for a reset!",
     failure: "no spare row left!",
-    missing: "unknown",
     unreachable: "cannot be reached!",
     nothing: "nothing",
     ask1: "a reset",
@@ -35,7 +34,6 @@ const t = texts({
     ask4: "a drain and a reset",
     ask5: "a reset of the bus",
     memoryTemperature: "memory {n} °C",
-    loading: "Loading the charts",
   },
   zh: {
     none: "代理尚未上报 GPU 清单。",
@@ -44,7 +42,6 @@ const t = texts({
     agent: "代理 {name}",
     health: "GPU 健康",
     gpu: "GPU",
-    name: "型号",
     utilisation: "利用率",
     temperature: "温度",
     power: "功率",
@@ -58,7 +55,6 @@ const t = texts({
     corrected: "{n} 个已纠正",
     pending: "{n}，有一行等待复位！",
     failure: "没有备用行！",
-    missing: "未知",
     unreachable: "无法访问！",
     nothing: "无",
     ask1: "复位",
@@ -67,7 +63,6 @@ const t = texts({
     ask4: "停用并复位",
     ask5: "总线复位",
     memoryTemperature: "显存 {n} °C",
-    loading: "正在加载图表",
   },
 });
 const COLUMNS = ["gpu", "utilisation", "temperature", "power", "memory", "ecc", "remapped", "action", "pcie", "processes"] as const;
@@ -76,7 +71,7 @@ const GIB = 1_073_741_824;
 const ACTIONS = ["nothing", "ask1", "ask2", "ask3", "ask4", "ask5"] as const;
 type Json = Record<string, unknown>;
 
-const Charts = lazy(() => import("./gpu-charts").then((module) => module.GpuCharts));
+const Charts = onDemand(() => import("./gpu-charts").then((module) => module.GpuCharts));
 
 export function Gpus({ one }: { one: Schemas["Instance"] }) {
   const beat = one.heartbeat ?? null;
@@ -99,36 +94,17 @@ export function Gpus({ one }: { one: Schemas["Instance"] }) {
             {inventory.agent && <> · {t("agent", { name: inventory.agent })}</>}
             {typeof inventory.gpus[0]?.["name"] === "string" && <> · {inventory.gpus[0]["name"]}</>}
           </p>
-          <table class="rows">
-            <thead>
-              <tr>
-                {COLUMNS.map((name) => (
-                  <th key={name} scope="col">
-                    {t(name)}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {inventory.gpus.map((gpu, at) => {
-                const cells = cellsOf(gpu as Json, at);
-                return (
-                  <tr key={at} class={cells.bad ? "marked" : undefined}>
-                    {COLUMNS.map((name) => (
-                      <td key={name} data-label={t(name)} title={name === "gpu" ? text(gpu["uuid"]) : undefined}>
-                        {cells[name]}
-                      </td>
-                    ))}
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
+          <Table
+            columns={COLUMNS}
+            words={t}
+            rows={inventory.gpus.map((gpu, key) => {
+              const { bad, ...cells } = cellsOf(gpu as Json, key);
+              return { key, class: bad ? "marked" : undefined, cells };
+            })}
+          />
         </>
       )}
-      <Suspense fallback={<p aria-busy="true">{t("loading")}</p>}>
-        <Charts one={one} />
-      </Suspense>
+      <Charts one={one} />
     </>
   );
 }
@@ -153,7 +129,7 @@ function cellsOf(gpu: Json, at: number): Record<(typeof COLUMNS)[number], preact
     bad: lost || uncorrected > 0 || rows["failure"] === true || rows["pending"] === true || (action ?? 0) > 0,
     gpu: (
       <>
-        <strong>{text(gpu["index"] ?? at)}</strong> {lost && t("unreachable")} <small class="muted">{text(gpu["pci"])}</small>
+        <strong title={text(gpu["uuid"])}>{text(gpu["index"] ?? at)}</strong> {lost && t("unreachable")} <small class="muted">{text(gpu["pci"])}</small>
       </>
     ),
     utilisation: with_(number(gpu["utilization"]), "%"),

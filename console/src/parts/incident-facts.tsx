@@ -1,7 +1,7 @@
 // Facts of an incident that the list and the page of an incident share.
 import { type Schemas } from "../api";
-import { to } from "../place";
 import { texts } from "../texts";
+import { mustAct } from "./job-facts";
 
 const t = texts({
   en: {
@@ -43,28 +43,18 @@ export function causeText(of: Schemas["Incident"]): string {
   return `${of.cause}${share}${of.decided ? "" : ` (${t("undecided")})`}`;
 }
 
-/** Links to instances. */
-export function Instances({ named }: { named: string[] }) {
-  if (named.length === 0) return <>-</>;
-  return (
-    <>
-      {named.map((name) => (
-        <a key={name} class="tag" href={to(["instances", name])}>
-          {name}
-        </a>
-      ))}
-    </>
-  );
-}
-
 /** Return the last message to operators about the incident itself, and not about an instance that is repaired for it. */
 export function lastMessage(of: Schemas["IncidentThread"]): Schemas["Event"]["message"] {
   const told = of.events.filter((event) => event.incident_id === of.incident_id && event.message !== null);
   return told[told.length - 1]?.message ?? null;
 }
 
-/** Return whether a person must act about the incident, as a sentence. */
-export function mustActAbout(of: Schemas["IncidentThread"]): string {
+/** Return whether a person must act about the incident, as a sentence.
+ *
+ * Args: job: the job of an open incident as it is now. It may wait for something that does not come by itself.
+ */
+export function mustActAbout(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): string {
   if (of.outcome !== null) return t(ACT[of.outcome]);
-  return t(lastMessage(of)?.severity === "SEV2" ? "actSee" : "actOpen");
+  if (lastMessage(of)?.severity === "SEV2") return t("actSee");
+  return job === undefined ? t("actOpen") : mustAct(job);
 }

@@ -3,7 +3,7 @@ import { type Schemas } from "../api";
 import { texts } from "../texts";
 import { causeText, mustActAbout } from "./incident-facts";
 import { wordsOf } from "./status";
-import { span } from "./time";
+import { secondsBetween, span } from "./time";
 
 const t = texts({
   en: {
@@ -21,14 +21,14 @@ const t = texts({
     lasts: "lasts",
     verdict: "Verdict",
     message: "message to operators",
-    passed: "{n} instances were checked and passed.",
+    passed: "Instances that were checked and passed: {n}.",
     more: "{n} further events are not shown.",
   },
   zh: {
-    incident: "事件",
+    incident: "事故",
     state: "状态",
     opened: "开始",
-    closed: "关闭",
+    closed: "结束",
     cause: "原因",
     job: "任务",
     instances: "实例",
@@ -38,8 +38,8 @@ const t = texts({
     phases: "阶段",
     lasts: "进行中",
     verdict: "结论",
-    message: "发给运维人员的消息",
-    passed: "{n} 个实例检查通过。",
+    message: "发给操作员的消息",
+    passed: "检查通过的实例：{n} 个。",
     more: "另有 {n} 条未显示。",
   },
 });
@@ -104,7 +104,7 @@ function plain(text: string): string {
 }
 
 /** Return the incident as Markdown, for a ticket or a report. Times are in UTC. */
-export function markdownOf(of: Schemas["IncidentThread"]): string {
+export function markdownOf(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): string {
   const facts = [
     [t("state"), `${wordsOf(of.outcome ?? of.state)}`],
     [t("opened"), of.opened_at],
@@ -113,10 +113,10 @@ export function markdownOf(of: Schemas["IncidentThread"]): string {
     [t("job"), of.job_id ?? "-"],
     [t("instances"), of.instances.join(", ") || "-"],
     [t("lost"), String(of.gpu_h_lost ?? "-")],
-    [t("act"), mustActAbout(of)],
+    [t("act"), mustActAbout(of, job)],
   ];
   const phases = of.phases.map(({ status, since, until }) => {
-    const lasted = until === null ? t("lasts") : span((Date.parse(until) - Date.parse(since)) / 1_000);
+    const lasted = until === null ? t("lasts") : span(secondsBetween(since, until));
     return `- ${wordsOf(status)}: ${lasted}`;
   });
   return [

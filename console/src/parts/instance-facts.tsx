@@ -1,4 +1,5 @@
 // Facts about an instance that several pages show: its heartbeat, and whether a person must act.
+import type { ComponentChildren } from "preact";
 import type { Schemas } from "../api";
 import { texts } from "../texts";
 import { Ago } from "./time";
@@ -11,7 +12,7 @@ const t = texts({
     UNREACHABLE: "very late",
     LOST: "missing",
     actNo: "No. The instance may get jobs.",
-    actSuspect: "No. The instance works, and gets no new job while this stands: {why}.",
+    actSuspect: "No. The instance works, and gets no new job while this stands:",
     actRepair: "No. It is checked or repaired by itself. You are notified if that fails.",
     actHeld: "Not yet. Its repair is held back by the fleet limits, and begins by itself when they allow it. The fleet page shows them.",
     actRelease: "Yes. It stays out of use until an operator releases it. Deal with the reason first.",
@@ -27,7 +28,7 @@ const t = texts({
     UNREACHABLE: "严重迟到",
     LOST: "缺失",
     actNo: "不需要。该实例可以接收任务。",
-    actSuspect: "不需要。该实例在工作，但在此情况消除前不接收新任务：{why}。",
+    actSuspect: "不需要。该实例在工作，但在此情况消除前不接收新任务：",
     actRepair: "不需要。系统正在自动检查或修复；如果失败，会通知你。",
     actHeld: "暂时不需要。它的修复受机群限制而暂缓，限制允许后会自动开始。机群页面列出了这些限制。",
     actRelease: "需要。在操作员释放之前它一直停用。请先处理原因。",
@@ -50,7 +51,7 @@ export function Heard({ agent }: { agent: Schemas["InstanceSummary"]["node_agent
 }
 
 /** Return whether a person must act about an instance, as a sentence. */
-export function mustAct(one: Schemas["InstanceSummary"] | Schemas["Instance"]): string {
+export function mustAct(one: Schemas["InstanceSummary"] | Schemas["Instance"]): ComponentChildren {
   switch (one.status) {
     case "GONE":
       return t("actGone");
@@ -67,5 +68,10 @@ export function mustAct(one: Schemas["InstanceSummary"] | Schemas["Instance"]): 
   if (one.ecs_status === "DRAINING" && !one.drained) return t("actDrained");
   if (one.silent_since !== null) return t("actSilent");
   const why = one.out_of_use[0]?.because ?? one.suspicion;
-  return why ? t("actSuspect", { why }) : t("actNo");
+  if (!why) return t("actNo");
+  return (
+    <>
+      {t("actSuspect")} <span lang="en">{why}</span>
+    </>
+  );
 }

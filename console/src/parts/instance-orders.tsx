@@ -18,7 +18,7 @@ const t = texts({
     waits: "{job} waits for this instance. It is told that the instance does not come back, and goes on elsewhere.",
     releaseSays: "{id} is checked first. If the check passes, it gets jobs again; if the check finds a fault, it is repaired or quarantined again.",
     releaseWorking: "If it was quarantined without a finding against it, it gets jobs again at once: a job still works on it, so it is not checked.",
-    done: "{id} is {status}: {reason}",
+    done: "{id} is {status}:",
     signIn: "Sign in as an operator to do this.",
     already: "It is quarantined already.",
     gone: "It has left the cluster.",
@@ -35,7 +35,7 @@ const t = texts({
     waits: "{job} 在等待该实例。它会得知该实例不再回来，并改用其他实例。",
     releaseSays: "先检查 {id}。通过后重新接收任务；如果检查发现故障，会再次修复或隔离。",
     releaseWorking: "如果隔离时没有发现它有问题，则立即重新接收任务：仍有任务在它上面运行，所以不检查。",
-    done: "{id} 现为{status}：{reason}",
+    done: "{id} 现为“{status}”：",
     signIn: "以操作员身份登录后才能这样做。",
     already: "它已被隔离。",
     gone: "它已离开集群。",
@@ -74,7 +74,11 @@ export function orderAbout(order: InstanceOrder, one: One, done: () => void): Or
           : client.POST("/api/v2/instances/{instance_id}/release", named),
       );
       done();
-      return t("done", { id, status: wordsOf(after.status), reason: after.reason });
+      return (
+        <>
+          {t("done", { id, status: wordsOf(after.status) })} <span lang="en">{after.reason}</span>
+        </>
+      );
     },
   };
 }

@@ -7,6 +7,7 @@ import { may, session } from "../session";
 import { texts } from "../texts";
 import { announce } from "./announce";
 import { Preview } from "./preview";
+import { Sentence } from "./problem";
 
 const t = texts({
   en: {
@@ -45,7 +46,7 @@ const t = texts({
     changed: "The job was changed after the check: check it again.",
     viewer: "Sign in as a user or an operator to submit jobs.",
     badLine: "line {n} of the environment must be NAME=value",
-    submitted: "{id} is submitted: {reason}",
+    submitted: "{id} is submitted:",
     answer: "What would happen",
   },
   zh: {
@@ -84,7 +85,7 @@ const t = texts({
     changed: "检查之后任务有改动：请重新检查。",
     viewer: "以用户或操作员身份登录后才能提交任务。",
     badLine: "环境变量第 {n} 行必须是 NAME=value",
-    submitted: "{id} 已提交：{reason}",
+    submitted: "{id} 已提交：",
     answer: "会发生什么",
   },
 });
@@ -139,7 +140,7 @@ export function JobForm() {
   const [document_, setDocument] = useState("");
   const [values, setValues] = useState(EMPTY);
   const [checked, setChecked] = useState<{ text: string; answer: Foresight }>();
-  const [problem, setProblem] = useState<{ field: string; detail: string }>();
+  const [problem, setProblem] = useState<{ field: string; error: Error }>();
   const [busy, setBusy] = useState<"check" | "submit">();
   const underWay = useRef(false);
   const allowed = may("user");
@@ -164,14 +165,18 @@ export function JobForm() {
         }),
       );
       if ("job_id" in answer) {
-        announce(t("submitted", { id: answer.job_id, reason: answer.reason }));
+        announce(
+          <>
+            {t("submitted", { id: answer.job_id })} <span lang="en">{answer.reason}</span>
+          </>,
+        );
         location.hash = to(["jobs", answer.job_id]);
       } else {
         setChecked({ text: content, answer: answer as Foresight });
       }
     } catch (error) {
       const field = error instanceof Refused || error instanceof Unfit ? (error.field ?? "") : "";
-      setProblem({ field, detail: (error as Error).message });
+      setProblem({ field, error: error as Error });
       if (dryRun) setChecked(undefined);
       document.getElementsByName(field.split(".")[0] || "-")[0]?.focus();
     } finally {
@@ -215,7 +220,7 @@ export function JobForm() {
     >
       {!allowed && <p class="problem">{t("viewer")}</p>}
       <fieldset disabled={!allowed} class="bare">
-        <div class="tabs">
+        <div class="modes">
           {([false, true] as const).map((isText) => (
             <button
               key={String(isText)}
@@ -255,7 +260,7 @@ export function JobForm() {
           <>
             <fieldset>
               <legend>{t("what")}</legend>
-              <div class="fields">
+              <div class="grid">
                 {field("workload", "workloadHelp", undefined, { required: true, pattern: "[a-z][a-z0-9\\-]{0,39}" })}
                 {field("backend", undefined, (shared) => (
                   <select {...shared}>
@@ -266,14 +271,14 @@ export function JobForm() {
                 {values["backend"] === "ray" ? field("entrypoint", undefined, undefined, { required: true }) : field("task_definition")}
                 {values["backend"] !== "ray" && field("container", "containerHelp")}
               </div>
-              <div class="fields">
+              <div class="grid">
                 {values["backend"] !== "ray" && field("command", "commandHelp", area(4))}
                 {field("env", "envHelp", area(4))}
               </div>
             </fieldset>
             <fieldset>
               <legend>{t("where")}</legend>
-              <div class="fields">
+              <div class="grid">
                 {number("nnodes", 3_000, { required: true })}
                 {number("n_gpus_per_node", 16, { required: true })}
                 {field("group", "groupHelp")}
@@ -291,7 +296,7 @@ export function JobForm() {
             </fieldset>
             <fieldset>
               <legend>{t("limits")}</legend>
-              <div class="fields">
+              <div class="grid">
                 {number("attempts_max", 20)}
                 {number("max_runtime_s", 7_776_000, { min: 60 })}
                 {number("suspend_grace_s", 110)}
@@ -303,7 +308,7 @@ export function JobForm() {
         {problem !== undefined && (
           <p role="alert" class="problem">
             {problem.field !== "" && <strong>{problem.field}: </strong>}
-            <span lang="en">{problem.detail}</span>
+            <Sentence of={problem.error} />
           </p>
         )}
         {checked !== undefined && (

@@ -3,6 +3,8 @@ import { bodyOf, client, type Schemas } from "../api";
 import { may, session } from "../session";
 import { texts } from "../texts";
 import type { Order } from "./confirm";
+import { wordsOf } from "./status";
+import { ENDED, holdsInstances } from "./job-facts";
 
 const t = texts({
   en: {
@@ -11,13 +13,14 @@ const t = texts({
     cancel: "Cancel",
     force: "Cancel by force",
     suspendSays: "{id} gets a request to save its state and leaves its {n} instances. It keeps its position in the queue.",
+    suspendWaits: "{id} waits and holds no instances. It keeps its position in the queue, and is not started until someone resumes it.",
     resumeSays: "{id} is queued again at its former position.",
     cancelSays: "{id} is stopped on {n} instances with {gpus} GPUs, in attempt {attempt}. Work since its last checkpoint is lost. A canceled job is not started again.",
+    cancelWaits: "{id} waits and holds no instances. It is taken out of the queue. A canceled job is not started again.",
     forceSays: "The node agents end the ranks of {id} on {n} instances. Use this after a cancellation that has not ended.",
-    done: "{id}: {reason}",
     owner: "Only its user or an operator may do this.",
     signIn: "Sign in as a user or an operator to do this.",
-    state: "Not possible while the job is {status}.",
+    state: "Not possible: the job is in the status “{status}”.",
   },
   zh: {
     suspend: "挂起",
@@ -25,18 +28,18 @@ const t = texts({
     cancel: "取消",
     force: "强制取消",
     suspendSays: "{id} 会收到保存状态的请求，并离开它的 {n} 个实例。它在队列中的位置保留。",
+    suspendWaits: "{id} 在等待，没有占用实例。它在队列中的位置保留，在有人恢复它之前不会启动。",
     resumeSays: "{id} 会回到队列中原来的位置。",
     cancelSays: "{id} 将在 {n} 个实例（{gpus} 个 GPU）上停止，当前是第 {attempt} 次尝试。上一个检查点之后的工作会丢失。取消的任务不会再启动。",
+    cancelWaits: "{id} 在等待，没有占用实例。它会从队列中移除。取消的任务不会再启动。",
     forceSays: "节点代理会结束 {id} 在 {n} 个实例上的进程。请在普通取消迟迟没有结束时使用。",
-    done: "{id}：{reason}",
     owner: "只有任务的用户或操作员可以这样做。",
     signIn: "以用户或操作员身份登录后才能这样做。",
-    state: "任务处于 {status} 时不能这样做。",
+    state: "任务处于“{status}”状态时不能这样做。",
   },
 });
 
 export type JobOrder = "suspend" | "resume" | "cancel" | "force";
-const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
 const CAN: Record<JobOrder, (status: string) => boolean> = {
   suspend: (status) => ["QUEUED", "PENDING_RESOURCES", "SUBMITTING", "SUBMITTED", "RUNNING", "LOST"].includes(status),
   resume: (status) => ["SUSPENDED", "SUSPENDING"].includes(status),
@@ -48,7 +51,7 @@ const CAN: Record<JobOrder, (status: string) => boolean> = {
 export function whyNot(order: JobOrder, job: Schemas["JobRow"]): string {
   if (!may("user")) return t("signIn");
   if (session.value?.role !== "operator" && session.value?.user !== job.user) return t("owner");
-  return CAN[order](job.status) ? "" : t("state", { status: job.status });
+  return CAN[order](job.status) ? "" : t("state", { status: wordsOf(job.status) });
 }
 
 /** Return the words of an order's button. */
@@ -76,13 +79,17 @@ export function orderAbout(order: JobOrder, job: Schemas["JobRow"], done: (job: 
   const values = { id: job.job_id, n: job.nnodes, gpus: job.nnodes * job.n_gpus_per_node, attempt: job.attempt };
   return {
     title: t(order),
-    says: <p>{t(`${order}Says`, values)}</p>,
+    says: <p>{t(!holdsInstances(job) && (order === "suspend" || order === "cancel") ? `${order}Waits` : `${order}Says`, values)}</p>,
     ...(order === "suspend" ? { reason: "optional" as const } : {}),
     ...(order === "cancel" || order === "force" ? { typed: job.job_id.slice(-4) } : {}),
     send: async (reason) => {
       const after = await sendOrder(order, job.job_id, reason);
       done(after);
-      return t("done", { id: after.job_id, reason: after.reason });
+      return (
+        <>
+          {after.job_id}: <span lang="en">{after.reason}</span>
+        </>
+      );
     },
   };
 }

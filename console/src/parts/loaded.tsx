@@ -3,6 +3,7 @@ import { type ComponentChildren } from "preact";
 import { Refused } from "../api";
 import { type Polled } from "../live";
 import { texts } from "../texts";
+import { Sentence } from "./problem";
 
 const t = texts({
   en: { loading: "Loading", again: "Try again", failed: "This could not be read" },
@@ -18,8 +19,8 @@ export function Loaded<T>({ from, children }: { from: Polled<T>; children: (answ
       {error !== undefined && (
         <article class="problem" role="alert">
           <strong>{t("failed")}</strong>
-          <p lang="en">
-            {error.message} {error instanceof Refused && error.code !== "" && <code>{error.code}</code>}
+          <p>
+            <Sentence of={error} /> {error instanceof Refused && error.code !== "" && <code>{error.code}</code>}
           </p>
           <button class="secondary" onClick={() => from.hurry(3_000, 1)}>
             {t("again")}

@@ -1,7 +1,7 @@
-// The answer of a dry run, and the links to the jobs that stand in a job's way.
+// The answer of a dry run.
 import type { Schemas } from "../api";
-import { to } from "../place";
 import { texts } from "../texts";
+import { JobLinks } from "./links";
 import { Ago } from "./time";
 
 const t = texts({
@@ -15,7 +15,6 @@ const t = texts({
     unknown: "not known",
     suspends: "Would suspend",
     nobody: "nobody",
-    more: "and {n} more",
   },
   zh: {
     starts: "会立即启动。",
@@ -27,24 +26,8 @@ const t = texts({
     unknown: "未知",
     suspends: "会挂起",
     nobody: "没有任务",
-    more: "另有 {n} 个",
   },
 });
-
-/** Links to jobs: the first `most`, and the number of the others. */
-export function JobLinks({ ids, most = 3 }: { ids: string[]; most?: number }) {
-  return (
-    <>
-      {ids.slice(0, most).map((id, at) => (
-        <span key={id}>
-          {at > 0 && ", "}
-          <a href={to(["jobs", id])}>{id}</a>
-        </span>
-      ))}
-      {ids.length > most && <> {t("more", { n: ids.length - most })}</>}
-    </>
-  );
-}
 
 /** What a pass of the scheduler would decide about a job. */
 export function Preview({ of: answer }: { of: Schemas["Foresight"] }) {

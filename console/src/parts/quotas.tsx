@@ -1,9 +1,12 @@
 // Quotas: what users use of what they may, and the dialog in which an operator changes the limits.
-import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { bodyOf, client, Refused, type Schemas } from "../api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { bodyOf, client, patiently, Refused, type Schemas } from "../api";
 import { may } from "../session";
 import { texts } from "../texts";
 import { announce } from "./announce";
+import { Modal } from "./modal";
+import { Problem } from "./problem";
+import { Table } from "./table";
 
 const t = texts({
   en: {
@@ -31,7 +34,6 @@ const t = texts({
     created: "new: {now}",
     altered: "{was} → {now}",
     save: "Save",
-    back: "Back",
     reload: "Read the limits again",
     saved: "The limits are saved as revision {n}. The scheduler looks at the queue again.",
     double: "{key} stands there twice.",
@@ -62,7 +64,6 @@ const t = texts({
     created: "新增：{now}",
     altered: "{was} → {now}",
     save: "保存",
-    back: "返回",
     reload: "重新读取上限",
     saved: "上限已保存为版本 {n}，调度器会重新检查队列。",
     double: "{key} 出现了两次。",
@@ -88,29 +89,20 @@ export function Quotas({ quotas, changed }: { quotas: Quota[]; changed: () => vo
       {quotas.length === 0 ? (
         <p>{t("none")}</p>
       ) : (
-        <table class="rows narrow">
-          <thead>
-            <tr>
-              {(["user", "priority", "group", "used"] as const).map((name) => (
-                <th key={name} scope="col">
-                  {t(name)}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {quotas.map((quota) => (
-              <tr key={`${quota.user}/${quota.priority}/${quota.group}`}>
-                <td data-label={t("user")}>{named(quota.user)}</td>
-                <td data-label={t("priority")}>{named(quota.priority)}</td>
-                <td data-label={t("group")}>{quota.group === "" ? "-" : named(quota.group)}</td>
-                <td data-label={t("used")}>
-                  <Use used={quota.used} limit={quota.limit} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+        <Table
+          columns={["user", "priority", "group", "used"]}
+          words={t}
+          narrow
+          rows={quotas.map((quota) => ({
+            key: `${quota.user}/${quota.priority}/${quota.group}`,
+            cells: {
+              user: named(quota.user),
+              priority: named(quota.priority),
+              group: quota.group === "" ? "-" : named(quota.group),
+              used: <Use used={quota.used} limit={quota.limit} />,
+            },
+          }))}
+        />
       )}
       {edits && (
         <LimitsDialog
@@ -138,7 +130,7 @@ export function Use({ used, limit }: { used: number; limit: number | null }) {
   const full = used >= limit;
   return (
     <span class="use">
-      <span class="track" aria-hidden="true">
+      <span class="share" aria-hidden="true">
         <span class={full ? "full" : ""} style={{ width: `${Math.min(100, limit === 0 ? 0 : (100 * used) / limit)}%` }} />
       </span>
       <span class={full && limit > 0 ? "full" : ""}>
@@ -195,34 +187,29 @@ function changesOf(draft: Draft): [string, string][] {
 
 /** The dialog of the limits. It saves only if nobody else changed them since it read them. */
 function LimitsDialog({ done }: { done: (isChanged: boolean) => void }) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  const back = useRef<HTMLButtonElement>(null);
   const sent = useRef(false);
-  const saved = useRef(false);
-  const id = useId();
+  const [readings, setReadings] = useState(0);
   const [draft, setDraft] = useState<Draft>();
   const [problem, setProblem] = useState<Error>();
   const [busy, setBusy] = useState(false);
-  const read = async (): Promise<void> => {
-    setProblem(undefined);
-    try {
-      setDraft(draftOf(await bodyOf(client.GET("/api/v2/quotas"))));
-    } catch (error) {
-      setProblem(error as Error);
-    }
-  };
   useEffect(() => {
-    dialog.current?.showModal();
-    back.current?.focus();
+    const left = new AbortController();
+    const read = async (): Promise<void> => {
+      setProblem(undefined);
+      try {
+        const quotas = await patiently(() => bodyOf(client.GET("/api/v2/quotas", { signal: left.signal })), left.signal);
+        if (!left.signal.aborted) setDraft(draftOf(quotas));
+      } catch (error) {
+        if (!left.signal.aborted) setProblem(error as Error);
+      }
+    };
     void read();
-  }, []);
+    return () => left.abort();
+  }, [readings]);
   const changes = draft === undefined ? [] : changesOf(draft);
   const keys = draft?.entries.map(keyOf) ?? [];
   const double = keys.find((key, at) => keys.indexOf(key) !== at);
-  const change = (at: number, name: keyof Entry, value: string): void =>
-    setDraft((now) => now && { ...now, entries: now.entries.map((entry, index) => (index === at ? { ...entry, [name]: value } : entry)) });
-  const save = async (event: Event): Promise<void> => {
-    event.preventDefault();
+  const save = async (): Promise<void> => {
     if (sent.current || draft === undefined || changes.length === 0 || double !== undefined) return;
     sent.current = true; // two presses send once
     setBusy(true);
@@ -240,9 +227,8 @@ function LimitsDialog({ done }: { done: (isChanged: boolean) => void }) {
           },
         }),
       );
-      saved.current = true;
       announce(t("saved", { n: after.revision }));
-      dialog.current?.close();
+      done(true);
     } catch (error) {
       sent.current = false;
       setBusy(false);
@@ -250,122 +236,128 @@ function LimitsDialog({ done }: { done: (isChanged: boolean) => void }) {
     }
   };
   return (
-    <dialog ref={dialog} onClose={() => done(saved.current)} aria-labelledby={`${id}-title`}>
-      <article class="wide">
-        <h2 id={`${id}-title`}>{t("dialog")}</h2>
-        <p>
-          <small>{t("help")}</small>
-        </p>
-        <form onSubmit={(event) => void save(event)}>
-          {draft === undefined && problem === undefined && <p aria-busy="true">{t("loading")}</p>}
-          {draft !== undefined && (
-            <>
-              <table class="rows limits">
-                <thead>
-                  <tr>
-                    <th scope="col">{t("user")}</th>
-                    <th scope="col">{t("priority")}</th>
-                    <th scope="col">{t("group")}</th>
-                    <th scope="col">{t("limit")}</th>
-                    <td />
-                  </tr>
-                </thead>
-                <tbody>
-                  {draft.entries.map((entry, at) => (
-                    <tr key={at}>
-                      <td data-label={t("user")}>
-                        <input aria-label={t("user")} required value={entry.user} onInput={(event) => change(at, "user", event.currentTarget.value)} />
-                      </td>
-                      <td data-label={t("priority")}>
-                        <select aria-label={t("priority")} value={entry.priority} onChange={(event) => change(at, "priority", event.currentTarget.value)}>
-                          {PRIORITIES.map((name) => (
-                            <option key={name}>{name}</option>
-                          ))}
-                        </select>
-                      </td>
-                      <td data-label={t("group")}>
-                        <input aria-label={t("group")} value={entry.group} onInput={(event) => change(at, "group", event.currentTarget.value)} />
-                      </td>
-                      <td data-label={t("limit")}>
-                        <input
-                          aria-label={t("limit")}
-                          type="number"
-                          min={0}
-                          required
-                          value={entry.limit}
-                          onInput={(event) => change(at, "limit", event.currentTarget.value)}
-                        />
-                      </td>
-                      <td>
-                        <button
-                          type="button"
-                          class="plain"
-                          aria-label={t("remove", { key: keyOf(entry) })}
-                          onClick={() => setDraft({ ...draft, entries: draft.entries.filter((_, index) => index !== at) })}
-                        >
-                          ✕
-                        </button>
-                      </td>
-                    </tr>
+    <Modal
+      title={t("dialog")}
+      wide
+      busy={busy}
+      close={() => done(false)}
+      submit={() => void save()}
+      buttons={
+        <button type="submit" disabled={changes.length === 0 || double !== undefined} aria-busy={busy}>
+          {t("save")}
+        </button>
+      }
+    >
+      <p>
+        <small>{t("help")}</small>
+      </p>
+      {draft === undefined && problem === undefined && <p aria-busy="true">{t("loading")}</p>}
+      {draft !== undefined && (
+        <>
+          <Fields draft={draft} change={setDraft} />
+          <p>
+            <strong>{t("changes")}:</strong>
+            {changes.length === 0 && <> {t("nothing")}</>}
+          </p>
+          <ul>
+            {changes.map(([what, how]) => (
+              <li key={what}>
+                <code>{what}</code> {how}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {double !== undefined && <p class="problem">{t("double", { key: double })}</p>}
+      <Problem of={problem}>
+        {(draft === undefined || (problem instanceof Refused && problem.status === 412)) && (
+          <button type="button" class="secondary small" onClick={() => setReadings(readings + 1)}>
+            {t("reload")}
+          </button>
+        )}
+      </Problem>
+    </Modal>
+  );
+}
+
+/** The fields of a draft: a row for each entry, and the two limits of running jobs. */
+function Fields({ draft, change }: { draft: Draft; change: (draft: Draft) => void }) {
+  const set = (at: number, name: keyof Entry, value: string): void =>
+    change({ ...draft, entries: draft.entries.map((entry, index) => (index === at ? { ...entry, [name]: value } : entry)) });
+  return (
+    <>
+      <table class="rows limits">
+        <thead>
+          <tr>
+            <th scope="col">{t("user")}</th>
+            <th scope="col">{t("priority")}</th>
+            <th scope="col">{t("group")}</th>
+            <th scope="col">{t("limit")}</th>
+            <td />
+          </tr>
+        </thead>
+        <tbody>
+          {draft.entries.map((entry, at) => (
+            <tr key={at}>
+              <td data-label={t("user")}>
+                <input aria-label={t("user")} required value={entry.user} onInput={(event) => set(at, "user", event.currentTarget.value)} />
+              </td>
+              <td data-label={t("priority")}>
+                <select aria-label={t("priority")} value={entry.priority} onChange={(event) => set(at, "priority", event.currentTarget.value)}>
+                  {PRIORITIES.map((name) => (
+                    <option key={name}>{name}</option>
                   ))}
-                </tbody>
-              </table>
-              <button
-                type="button"
-                class="secondary outline small"
-                onClick={() => setDraft({ ...draft, entries: [...draft.entries, { user: "", priority: "*", group: "*", limit: "0" }] })}
-              >
-                {t("add")}
-              </button>
-              <div class="fields">
-                {(["all", "each"] as const).map((name) => (
-                  <label key={name}>
-                    {t(name)}
-                    <input
-                      name={name}
-                      type="number"
-                      min={1}
-                      placeholder={t("empty")}
-                      value={draft[name]}
-                      onInput={(event) => setDraft({ ...draft, [name]: event.currentTarget.value })}
-                    />
-                  </label>
-                ))}
-              </div>
-              <p>
-                <strong>{t("changes")}:</strong>
-                {changes.length === 0 && <> {t("nothing")}</>}
-              </p>
-              <ul>
-                {changes.map(([what, how]) => (
-                  <li key={what}>
-                    <code>{what}</code> {how}
-                  </li>
-                ))}
-              </ul>
-              {double !== undefined && <p class="problem">{t("double", { key: double })}</p>}
-            </>
-          )}
-          {problem !== undefined && (
-            <p role="alert" class="problem">
-              <span lang="en">{problem.message}</span>{" "}
-              {problem instanceof Refused && problem.status === 412 && (
-                <button type="button" class="secondary small" onClick={() => void read()}>
-                  {t("reload")}
+                </select>
+              </td>
+              <td data-label={t("group")}>
+                <input aria-label={t("group")} value={entry.group} onInput={(event) => set(at, "group", event.currentTarget.value)} />
+              </td>
+              <td data-label={t("limit")}>
+                <input
+                  aria-label={t("limit")}
+                  type="number"
+                  min={0}
+                  required
+                  value={entry.limit}
+                  onInput={(event) => set(at, "limit", event.currentTarget.value)}
+                />
+              </td>
+              <td>
+                <button
+                  type="button"
+                  class="plain"
+                  aria-label={t("remove", { key: keyOf(entry) })}
+                  onClick={() => change({ ...draft, entries: draft.entries.filter((_, index) => index !== at) })}
+                >
+                  ✕
                 </button>
-              )}
-            </p>
-          )}
-          <footer>
-            <button type="button" ref={back} class="back secondary" onClick={() => dialog.current?.close()}>
-              {t("back")}
-            </button>
-            <button type="submit" disabled={changes.length === 0 || double !== undefined} aria-busy={busy}>
-              {t("save")}
-            </button>
-          </footer>
-        </form>
-      </article>
-    </dialog>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <button
+        type="button"
+        class="secondary outline small"
+        onClick={() => change({ ...draft, entries: [...draft.entries, { user: "", priority: "*", group: "*", limit: "0" }] })}
+      >
+        {t("add")}
+      </button>
+      <div class="grid">
+        {(["all", "each"] as const).map((name) => (
+          <label key={name}>
+            {t(name)}
+            <input
+              name={name}
+              type="number"
+              min={1}
+              placeholder={t("empty")}
+              value={draft[name]}
+              onInput={(event) => change({ ...draft, [name]: event.currentTarget.value })}
+            />
+          </label>
+        ))}
+      </div>
+    </>
   );
 }

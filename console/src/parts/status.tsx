@@ -59,7 +59,7 @@ const t = texts({
     QUARANTINED: "已隔离",
     REPLACING: "更换中",
     GONE: "已离开",
-    open: "未关闭",
+    open: "未结束",
     recovered: "已恢复",
     failed: "失败",
     canceled: "已取消",

@@ -28,6 +28,11 @@ export function ageOf(at: string): number {
   return (serverNow() - Date.parse(at)) / 1_000;
 }
 
+/** Return the seconds between two times of the API. */
+export function secondsBetween(since: string, until: string): number {
+  return (Date.parse(until) - Date.parse(since)) / 1_000;
+}
+
 /** Return the local form of a time, with its zone. */
 export function local(at: string): string {
   return new Date(at).toLocaleString(language.value === "zh" ? "zh-CN" : "en-GB", {
@@ -48,12 +53,14 @@ export function Ago({ at, bare = false }: { at: string; bare?: boolean }) {
   );
 }
 
-/** A time of day. The title has the whole time. */
+/** A time of day, with its date if that is not today. The title has the whole time. */
 export function Clock({ at }: { at: string }) {
   const locale = language.value === "zh" ? "zh-CN" : "en-GB";
+  const date = new Date(at);
+  const isToday = date.toDateString() === new Date(serverNow()).toDateString();
   return (
     <time dateTime={at} title={`${local(at)}\n${at}`}>
-      {new Date(at).toLocaleTimeString(locale)}
+      {isToday ? date.toLocaleTimeString(locale) : date.toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" })}
     </time>
   );
 }

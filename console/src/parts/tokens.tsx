@@ -5,6 +5,7 @@ import { texts } from "../texts";
 import { announce } from "./announce";
 import { Confirm, type Order } from "./confirm";
 import { Loaded } from "./loaded";
+import { Table } from "./table";
 import { Ago } from "./time";
 
 const t = texts({
@@ -106,47 +107,31 @@ function List({ tokens, roles, ask }: { tokens: ListedToken[]; roles: boolean; a
   if (tokens.length === 0) return <p>{t("none")}</p>;
   const columns = (["token", "role", "state", "ends", "issued", "by", "note", "order"] as const).filter((name) => roles || name !== "role");
   return (
-    <table class="rows">
-      <thead>
-        <tr>
-          {columns.map((name) => (
-            <th key={name} scope="col">
-              {t(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {[...tokens].reverse().map((one) => (
-          <tr key={one.id}>
-            <td data-label={t("token")}>
-              <code>{one.id}</code>
-            </td>
-            {roles && <td data-label={t("role")}>{one.role}</td>}
-            <td data-label={t("state")}>
-              <strong class={one.live ? "tone-good" : "tone-silent"}>
-                {one.live ? `✓ ${t("live")}` : `⊘ ${t(one.revoked_at !== null ? "revoked" : "expired")}`}
-              </strong>
-            </td>
-            <td data-label={t("ends")}>
-              <Ago at={one.revoked_at ?? one.expires_at} />
-            </td>
-            <td data-label={t("issued")}>
-              <Ago at={one.issued_at} />
-            </td>
-            <td data-label={t("by")}>{one.issued_by}</td>
-            <td data-label={t("note")}>{one.note}</td>
-            <td data-label={t("order")}>
-              {one.live && (
-                <button class="secondary outline small" onClick={() => ask(one.id)} aria-label={`${t("revoke")} ${one.id}`}>
-                  {t("revoke")}
-                </button>
-              )}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={columns}
+      words={t}
+      rows={[...tokens].reverse().map((one) => ({
+        key: one.id,
+        cells: {
+          token: <code>{one.id}</code>,
+          role: one.role,
+          state: (
+            <strong class={one.live ? "tone-good" : "tone-silent"}>
+              {one.live ? `✓ ${t("live")}` : `⊘ ${t(one.revoked_at !== null ? "revoked" : "expired")}`}
+            </strong>
+          ),
+          ends: <Ago at={one.revoked_at ?? one.expires_at} />,
+          issued: <Ago at={one.issued_at} />,
+          by: one.issued_by,
+          note: one.note,
+          order: one.live && (
+            <button class="secondary outline small" onClick={() => ask(one.id)} aria-label={`${t("revoke")} ${one.id}`}>
+              {t("revoke")}
+            </button>
+          ),
+        },
+      }))}
+    />
   );
 }
 

@@ -1,11 +1,12 @@
 // A diagnosis: cause, place, confidence, rivals and evidence; and the findings of a log.
 import { type Schemas } from "../api";
+import type { Answer } from "../diagnosis";
 import { to } from "../place";
 import { language, texts } from "../texts";
+import { Table } from "./table";
 
 const t = texts({
   en: {
-    cause: "Cause",
     at: "at",
     remedy: "Remedy",
     decided: "decided",
@@ -24,7 +25,6 @@ const t = texts({
     verdict: "Verdict",
   },
   zh: {
-    cause: "原因",
     at: "位于",
     remedy: "措施",
     decided: "已判定",
@@ -54,7 +54,7 @@ function Share({ of }: { of: number }) {
   );
 }
 
-export function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
+function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
   const where = of.scope.names.join(", ");
   return (
     <article class="verdict">
@@ -123,7 +123,12 @@ function Names({ kind, names }: { kind: string; names: string[] }) {
   );
 }
 
-export function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
+/** A verdict about a log alone, or about an attempt or a case. */
+export function AnyVerdict({ of }: { of: Answer }) {
+  return "findings" in of && "verdict" in of ? <LogVerdict of={of} /> : <Verdict of={of as Schemas["Diagnosis"]} />;
+}
+
+function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
   if (of.cause === null) return <p>{t("nothing")}</p>;
   return (
     <article class="verdict">
@@ -133,29 +138,20 @@ export function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
       <p lang="en">
         {t("then")}: {of.cause.policy}
       </p>
-      <table class="rows">
-        <thead>
-          <tr>
-            {(["line", "role", "kind", "text"] as const).map((name) => (
-              <th key={name} scope="col">
-                {t(name)}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {of.findings.map((finding) => (
-            <tr key={finding.number} class={finding.number === of.cause?.number ? "marked" : ""}>
-              <td data-label={t("line")}>{finding.number}</td>
-              <td data-label={t("role")}>{finding.role}</td>
-              <td data-label={t("kind")}>{finding.kind}</td>
-              <td data-label={t("text")} lang="en">
-                <code>{finding.line}</code>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        columns={["line", "role", "kind", "text"]}
+        words={t}
+        rows={of.findings.map((finding) => ({
+          key: finding.number,
+          class: finding.number === of.cause?.number ? "marked" : undefined,
+          cells: {
+            line: finding.number,
+            role: finding.role,
+            kind: finding.kind,
+            text: <code lang="en">{finding.line}</code>,
+          },
+        }))}
+      />
     </article>
   );
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,29 +106,44 @@ def deployment(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-def visit(browser: Any, deployment: Deployment) -> Iterator[Callable[..., Any]]:
-    """Opens tabs: `visit(width=1280, locale="en-GB", dark=False)`. A page that throws, or breaks the policy, fails."""
-    opened: list[tuple[Any, Visit]] = []
+def opened_tabs(browser: Any) -> Callable[[str], AbstractContextManager[Callable[..., Visit]]]:
+    """Opens tabs at the console of an address: `open_(width=1280, locale="en-GB", dark=False)`.
 
-    def visit_(width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800) -> Visit:
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, locale=locale, color_scheme="dark" if dark else "light"
-        )
-        context.add_init_script(VIOLATIONS)
-        page = context.new_page()
-        tab = Visit(page, deployment.console_url)
-        page.on("pageerror", lambda error: tab.errors.append(str(error)))
-        page.on("console", lambda line: tab.printed.append(f"{line.type}: {line.text}"))
-        page.on("request", lambda request: tab.requests.append((request.method, request.url, request.headers)))
-        opened.append((context, tab))
-        tab.go()
-        return tab
+    A page that throws, or breaks the policy, fails.
+    """
 
-    yield visit_
-    for context, tab in opened:
-        found, errors = tab.violations(), tab.errors
-        context.close()
-        assert (found, errors) == ([], [])
+    @contextmanager
+    def opened_tabs_(url: str) -> Iterator[Callable[..., Visit]]:
+        opened: list[tuple[Any, Visit]] = []
+
+        def open_(width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800) -> Visit:
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, locale=locale, color_scheme="dark" if dark else "light"
+            )
+            context.add_init_script(VIOLATIONS)
+            page = context.new_page()
+            tab = Visit(page, url)
+            page.on("pageerror", lambda error: tab.errors.append(str(error)))
+            page.on("console", lambda line: tab.printed.append(f"{line.type}: {line.text}"))
+            page.on("request", lambda request: tab.requests.append((request.method, request.url, request.headers)))
+            opened.append((context, tab))
+            tab.go()
+            return tab
+
+        yield open_
+        for context, tab in opened:
+            found, errors = tab.violations(), tab.errors
+            context.close()
+            assert (found, errors) == ([], [])
+
+    return opened_tabs_
+
+
+@pytest.fixture
+def visit(opened_tabs: Any, deployment: Deployment) -> Iterator[Callable[..., Any]]:
+    """Opens tabs at the console of the deployment."""
+    with opened_tabs(deployment.console_url) as open_:
+        yield open_
 
 
 def become_idle(deployment: Deployment) -> None:

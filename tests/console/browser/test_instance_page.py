@@ -119,9 +119,13 @@ def test_a_viewer_sees_an_instance_and_can_order_nothing(
         assert page.get_by_role("alert").count() == 0
         if name == "GPUs":
             page.locator("td", has_text="97 %").first.wait_for()
-            page.locator("figure.chart canvas").wait_for()
+            page.locator("figure.chart canvas").first.wait_for()
             page.locator("details summary", has_text="Values as a table").click()
             assert "97 %" in page.locator("details tbody").inner_text()
+            page.get_by_role("link", name="7 days").click()  # the longest span that the API accepts
+            page.locator("a[aria-current=page]:text-is('7 days')").wait_for()
+            page.locator("figure.chart canvas").first.wait_for()
+            assert page.get_by_role("alert").count() == 0
         if name == "Tokens":
             page.get_by_text("Sign in as an operator to see the tokens").wait_for()
     assert not [url for _, url, _ in tab.requests if url.endswith("/tokens")]

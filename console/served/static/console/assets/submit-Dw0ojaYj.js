@@ -1,1 +1,0 @@
-import{t as e}from"./job-form-Dl2Pmh1x.js";import{b as t,o as n}from"./place-DV57F0-4.js";/* empty css             */var r=n({en:{title:`Submit a job`},zh:{title:`提交任务`}});function i(){return t(`main`,{class:`container-fluid`,tabIndex:-1,children:[t(`h1`,{children:r(`title`)}),t(e,{})]})}export{i as Submit};
