@@ -90,6 +90,8 @@ class MemoryTable(Generic[Record]):
             for command in stored.commands
             if command.command_id not in done
         )
+        if stored.revision != read.revision and left == stored.commands and not fields:
+            return  # another writer has done the same
         changed = self.change(name, stored, commands=left, **fields)
         if stored.revision == read.revision:
             self._due(name, changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -425,3 +426,15 @@ def test_a_cursor_by_time_of_nobody_is_refused(store: Store, cursor: str) -> Non
     """CursorInvalid, not a crash."""
     with pytest.raises(CursorInvalid):
         store.list_jobs_by_time(JobQuery(LISTED_STATUSES), 10, cursor)
+
+
+@pytest.mark.parametrize("deferred", [{}, {f"{JOB}/1/2": later(20)}])
+def test_a_removal_that_finds_nothing_to_do_writes_nothing(store: Store, deferred: dict[str, datetime]) -> None:
+    """Another function removed and put off the same commands. A decision that has read the record is not stale."""
+    record = kept(store, job(commands=(pending(JOB, 1), pending(JOB, 2))))
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
+    before = store.load_job(JOB)
+    assert before is not None
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), deferred)
+    assert store.load_job(JOB) == before
+    store.save_job(before)

@@ -56,7 +56,7 @@ def test_what_replaces_instances_is_suspended_and_what_we_need_is_not() -> None:
 
 
 def test_the_rates_of_the_api_are_those_of_the_stage() -> None:
-    """Users and nodes, a second and at once."""
+    """Users, their reads, the paths that the console polls, and nodes: a second and at once."""
     tree = ast.parse((ROOT / "infra/api.py").read_text(encoding="utf-8"))
     rates = {
         node.targets[0].id: [ast.literal_eval(word.value) for word in node.value.keywords]
@@ -67,7 +67,7 @@ def test_the_rates_of_the_api_are_those_of_the_stage() -> None:
         and ast.unparse(node.value.func).endswith("ThrottleSettings")
     }
     (row,) = [row for row in _quotas() if row[0].startswith("API Gateway")]
-    assert _numbers(row[2]) == [*rates["_USERS"], *rates["_NODES"]]
+    assert _numbers(row[2]) == [number for name in ("_USERS", "_READS", "_POLLED", "_NODES") for number in rates[name]]
 
 
 def test_the_limit_of_an_alarm_is_the_one_that_the_synthesis_enforces() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from infra.api import POLLED_PATHS
 from infra.functions import FUNCTIONS
 from infra.permissions import WITHOUT_RESOURCE_LEVEL
 from tests.infra.deployment import ACCOUNT, Deployment, listed
@@ -293,7 +292,11 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
         for function, path in (
             ("FunctionsJobApi", "{proxy+}"),
             ("FunctionsJobApi", "api/v2/{proxy+}"),
-            *(("FunctionsJobApi", path.removeprefix("/")) for path in POLLED_PATHS),
+            ("FunctionsJobApi", "api/v2/overview"),
+            ("FunctionsJobApi", "api/v2/fleet/map"),
+            ("FunctionsJobApi", "api/v2/fleet/members"),
+            ("FunctionsJobApi", "api/v2/fleet/limits"),
+            ("FunctionsJobApi", "api/v2/events"),
             ("FunctionsNodeApi", "api/v1/{proxy+}"),
             ("FunctionsNodeApi", "api/v1/signed/{proxy+}"),
             ("Console", ""),
