@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.console.browser.conftest import Deployment, Visit
-from tests.console.browser.queued import SPEC, TWICE, USER, begin_again, full_quota, jobs_of, submitted
+from tests.console.browser.queued import SPEC, USER, begin_again, full_quota, jobs_of, submitted
+from tests.console.browser.visit import TWICE
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
