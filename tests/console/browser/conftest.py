@@ -22,9 +22,10 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 from tests.console.browser.healing import Healed, watch_a_recovery
-from tests.console.browser.visit import Visit
+from tests.console.browser.visit import VIOLATIONS, Visit
 from tests.sandbox.patience import wait_until
 
+__all__ = ["VIOLATIONS", "Deployment", "Visit", "become_idle", "offline"]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
 NEEDED = os.environ.get("GPU_RECOVERY_NEEDS_BROWSER") == "1"
 POLICY = {

@@ -43,6 +43,7 @@ def test_a_viewer_sees_an_instance_and_can_order_nothing(
     for name in ("GPUs", "Checks", "Jobs", "Tokens", "History"):
         page.locator("nav.tabs").get_by_role("link", name=name, exact=True).click()
         page.locator(f"a[aria-current=page]:text-is('{name}')").wait_for()
+        tab.settle()
         assert page.get_by_role("alert").count() == 0
         if name == "GPUs":
             page.locator("td", has_text="97 %").first.wait_for()

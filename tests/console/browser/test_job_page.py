@@ -49,6 +49,7 @@ def test_a_viewer_sees_the_job_and_can_order_nothing(
     for name in ("Why", "Log", "Attempts", "Specification"):
         tab.page.get_by_role("link", name=name, exact=True).click()
         tab.page.locator(f"a[aria-current=page]:text-is('{name}')").wait_for()
+        tab.settle()
         assert tab.page.get_by_role("alert").count() == 0
     assert MARKUP in tab.page.locator("dl.fields").inner_text()
 

@@ -47,6 +47,7 @@ def opened(visit: Callable[..., Visit], place: str, token: str, *, viewer: bool 
     tab = visit()
     tab.go(place)
     tab.sign_in(token, viewer=viewer)
+    tab.settle()
     return tab
 
 

@@ -55,7 +55,7 @@ def test_markup_is_shown_as_text_on_every_page(
         assert tab.page.locator("main img, main script").count() == 0, place
         assert tab.page.evaluate("window.__ran") is None, place
     assert sum(shown.values()) >= len(shown) // 2, shown
-    assert tab.violations == []
+    assert tab.violated == []
 
 
 def test_the_watch_for_markup_can_fail(visit: Callable[..., Visit]) -> None:
@@ -69,6 +69,6 @@ def test_the_watch_for_markup_can_fail(visit: Callable[..., Visit]) -> None:
         MARKUP,
     )
     tab.page.wait_for_timeout(50)
-    found = list(tab.violations)
-    tab.violations.clear()
+    found = list(tab.violated)
+    tab.violated.clear()
     assert any("trusted-types" in each for each in found), found

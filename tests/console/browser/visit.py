@@ -11,10 +11,26 @@ from typing import Any
 
 SESSION_KEY = "gpu-recovery session"
 VIOLATIONS = """
-document.addEventListener("securitypolicyviolation", (event) =>
-  window.__violated(`${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
+window.__violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  const line = `${event.violatedDirective}: ${event.blockedURI} ${event.sample}`;
+  window.__violations.push(line);
+  window.__violated?.(line);
+});
 """
-"""Script that reports each violation of the Content Security Policy to the test."""
+"""Script that collects violations of the Content Security Policy, and reports each to a `Visit.of` at once."""
+DRAWN = """
+async () => {
+  for (let turn = 0; turn < 3; turn += 1) {
+    await new Promise((resolve) => {
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = resolve;
+      port2.postMessage(0);
+    });
+  }
+}
+"""
+"""Waits until the page has drawn what the present address asks for. Its own timers may be stopped."""
 TWICE = "(button) => { button.click(); button.click(); }"
 """Two presses before the page is drawn again."""
 
@@ -24,7 +40,7 @@ class Visit:
     """A tab with a page of the console, and the record of what happens in it.
 
     errors:     exceptions of the page.
-    violations: violations of the Content Security Policy.
+    violated:   violations of the Content Security Policy, also those before a reload.
     requests:   (method, URL, headers) of every request.
     bodies:     the body of every request that has one.
     printed:    lines of the browser's console.
@@ -36,7 +52,7 @@ class Visit:
     page: Any
     url: str
     errors: list[str] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
+    violated: list[str] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
@@ -57,7 +73,7 @@ class Visit:
         def loaded(_: Any) -> None:
             tab.loads += 1
 
-        page.expose_binding("__violated", lambda _, line: tab.violations.append(line))
+        page.expose_binding("__violated", lambda _, line: tab.violated.append(line))
         page.add_init_script(VIOLATIONS)
         page.on("pageerror", lambda error: tab.errors.append(str(error)))
         page.on("console", lambda line: tab.printed.append(f"{line.type}: {line.text}"))
@@ -96,16 +112,25 @@ class Visit:
         self.page.locator("header.bar button", has_text="↻").evaluate("(button) => button.click()")
 
     def see(self, place: str) -> None:
-        """Open a place, and wait for its content: a heading, and nothing that is still loaded."""
+        """Open a place, and wait for its content."""
         self.go(place)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for the content of the present place: a heading, and nothing that is still loaded."""
+        self.page.evaluate(DRAWN)
         self.page.locator("main h1").first.wait_for()
-        self.page.wait_for_timeout(0)
         self.page.locator(".skeleton").first.wait_for(state="detached")
+
+    def violations(self) -> list[str]:
+        """Return the violations of the Content Security Policy so far."""
+        found: list[str] = self.page.evaluate("window.__violations")
+        return found
 
     def faults(self) -> list[str]:
         """Return what must not have happened: exceptions, violations of the policy, and secrets that leave."""
         leaked = [f"a secret is in {place}" for place in self.leaks()]
-        return [*self.errors, *self.violations, *leaked]
+        return [*self.errors, *self.violated, *leaked]
 
     def leaks(self) -> list[str]:
         """Return the places that hold a token or a session and must not.
