@@ -1,6 +1,6 @@
 // The course of a job over time: its phases, and what happened to its ranks and their instances. Beside it, the same
 // as a table.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { usePolled } from "../live";
 import { query, refine, to } from "../place";
@@ -97,11 +97,14 @@ interface Window {
 /** The timeline of a job. */
 export function Gantt({ job }: { job: Schemas["Job"] }) {
   const polled = usePolled(
-    `timeline ${job.job_id} ${job.status_at}`,
+    `timeline ${job.job_id}`,
     (signal) => bodyOf(client.GET("/api/v2/jobs/{job_id}/timeline", { params: { path: { job_id: job.job_id } }, signal })),
     // The event of the last decision arrives seconds after the decision.
     (answer) => (answer !== undefined && answer.status === job.status && ENDED.includes(job.status) ? 60_000 : 10_000),
   );
+  useEffect(() => {
+    if (polled.data.value !== undefined) polled.hurry(2_000, 6_000); // the event of a decision follows the decision
+  }, [job.status_at]);
   return <Loaded from={polled}>{(timeline) => <Chart of={timeline} />}</Loaded>;
 }
 

@@ -2,6 +2,8 @@
 
 The browser is Debian's package `chromium` (`CHROMIUM` names another binary). Without a browser the tests are skipped.
 With `GPU_RECOVERY_NEEDS_BROWSER=1`, as in CI, a missing browser is a failure.
+
+All tests share one browser, one deployment, and one recovery that was watched through the page (`healed`).
 """
 
 from __future__ import annotations
@@ -10,57 +12,35 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+from tests.console.browser.healing import Healed, watch_a_recovery
+from tests.console.browser.visit import VIOLATIONS, Visit
 from tests.sandbox.patience import wait_until
 
+__all__ = ["VIOLATIONS", "Deployment", "Visit", "become_idle", "offline"]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
 NEEDED = os.environ.get("GPU_RECOVERY_NEEDS_BROWSER") == "1"
-POLICY = {"poll_interval_s": 5, "pending_retry_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 60}
-VIOLATIONS = """
-window.__violations = [];
-document.addEventListener("securitypolicyviolation", (event) =>
-  window.__violations.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
-"""
-"""Script that collects violations of the Content Security Policy."""
-
-
-@dataclass
-class Visit:
-    """A tab with a page of the console, and what must not happen in it.
-
-    errors:   exceptions of the page.
-    requests: (method, URL, headers) of every request.
-    printed:  lines of the browser's console.
-    """
-
-    page: Any
-    url: str
-    errors: list[str] = field(default_factory=list)
-    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
-    printed: list[str] = field(default_factory=list)
-
-    def go(self, place: str = "#/") -> None:
-        """Open a place of the console, without a reload if the console is open already."""
-        self.page.goto(f"{self.url}{place}")
-
-    def sign_in(self, token: str, *, viewer: bool = False) -> None:
-        """Exchange a token for a session on the page of the sign-in."""
-        self.page.locator("input[name=token]").fill(token)
-        self.page.locator("input[name=role]").nth(0 if viewer else 1).check()
-        self.page.locator("form button[type=submit]").click()
-        self.page.locator("header.bar").wait_for()
-
-    def violations(self) -> list[str]:
-        """Return the violations of the Content Security Policy so far."""
-        found: list[str] = self.page.evaluate("window.__violations")
-        return found
+POLICY = {
+    "poll_interval_s": 5,
+    "pending_retry_s": 5,
+    "reboot_settle_s": 4,
+    "reboot_timeout_s": 60,
+    "recovered_after_s": 5,
+    "breaker_window_s": 3_600,
+    "hold_retry_interval_s": 2,
+}
+CLUSTER_OPTIONS = ("--timings", '{"boot_s": 7}')
+"""A reboot takes longer than the time within which the page must show it."""
+INSTANCES = 4
+ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
 
 
 @dataclass(frozen=True)
@@ -75,6 +55,21 @@ class Deployment:
     def console_url(self) -> str:
         """Address of the console."""
         return str(self.state["console_url"])
+
+    @property
+    def token(self) -> str:
+        """The operator token."""
+        return str(self.state["operator_token"])
+
+    def call(self, method: str, path: str, token: str = "", **how: Any) -> httpx.Response:
+        """Send a request to the API past the page, as the operator or with another token or session."""
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return httpx.request(method, f"{self.state['api_url']}/api/v2{path}", headers=headers, timeout=60, **how)
+
+    def incident(self, incident_id: str) -> dict[str, Any]:
+        """Return an incident; {} if it is not known yet."""
+        answer = self.call("GET", f"/incidents/{incident_id}")
+        return dict(answer.json()) if answer.status_code == 200 else {}
 
 
 @pytest.fixture(scope="session")
@@ -94,53 +89,61 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="package")
 def deployment(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A sandbox with three instances, each with its agent."""
+    """A sandbox with four instances, each with its agent."""
     directory = tmp_path_factory.mktemp("console")
     try:
-        state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
+        state = sandbox.up(
+            directory, instances=INSTANCES, gpus=8, policy=POLICY, agents=True, cluster_options=CLUSTER_OPTIONS
+        )
         with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-            wait_until(lambda: len(list(operator.instances())) == 3)
+            wait_until(lambda: len(list(operator.instances())) == INSTANCES)
             yield Deployment(directory, state, operator)
     finally:
         sandbox.down(directory)
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
+def healed(browser: Any, deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Healed:
+    """A GPU fault that was healed, watched through the page. All other tests find its job and its incident."""
+    become_idle(deployment)
+    return watch_a_recovery(browser, deployment, tmp_path_factory.mktemp("healed"))
+
+
+@pytest.fixture(scope="session")
 def opened_tabs(browser: Any) -> Callable[[str], AbstractContextManager[Callable[..., Visit]]]:
     """Opens tabs at the console of an address: `open_(width=1280, locale="en-GB", dark=False)`.
 
-    A page that throws, or breaks the policy, fails.
+    A page that throws, breaks the policy, or shows or keeps a token or a session where it must not, fails.
     """
 
     @contextmanager
     def opened_tabs_(url: str) -> Iterator[Callable[..., Visit]]:
-        opened: list[tuple[Any, Visit]] = []
+        opened: list[Visit] = []
 
-        def open_(width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800) -> Visit:
+        def open_(
+            width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800, **further: Any
+        ) -> Visit:
             context = browser.new_context(
-                viewport={"width": width, "height": height}, locale=locale, color_scheme="dark" if dark else "light"
+                viewport={"width": width, "height": height},
+                locale=locale,
+                color_scheme="dark" if dark else "light",
+                **further,
             )
-            context.add_init_script(VIOLATIONS)
-            page = context.new_page()
-            tab = Visit(page, url)
-            page.on("pageerror", lambda error: tab.errors.append(str(error)))
-            page.on("console", lambda line: tab.printed.append(f"{line.type}: {line.text}"))
-            page.on("request", lambda request: tab.requests.append((request.method, request.url, request.headers)))
-            opened.append((context, tab))
-            tab.go()
-            return tab
+            opened.append(Visit.of(context.new_page(), url))
+            opened[-1].go()
+            return opened[-1]
 
         yield open_
-        for context, tab in opened:
-            found, errors = tab.violations(), tab.errors
-            context.close()
-            assert (found, errors) == ([], [])
+        found = [each for tab in opened for each in tab.faults()]
+        for tab in opened:
+            tab.page.context.close()
+        assert found == []
 
     return opened_tabs_
 
 
 @pytest.fixture
-def visit(opened_tabs: Any, deployment: Deployment) -> Iterator[Callable[..., Any]]:
+def visit(opened_tabs: Any, deployment: Deployment) -> Iterator[Callable[..., Visit]]:
     """Opens tabs at the console of the deployment."""
     with opened_tabs(deployment.console_url) as open_:
         yield open_
@@ -148,20 +151,21 @@ def visit(opened_tabs: Any, deployment: Deployment) -> Iterator[Callable[..., An
 
 def become_idle(deployment: Deployment) -> None:
     """End every job, and wait until every instance is available again. Other tests use the same deployment."""
-    ended = ("SUCCEEDED", "FAILED", "CANCELED")
-    for job in list(deployment.operator.jobs()):
-        if job["status"] not in ended:
-            deployment.operator.cancel(job["job_id"])
-    for instance in list(deployment.operator.instances()):
-        if instance["status"] == "QUARANTINED":
-            deployment.operator.release(instance["instance_id"])
+    operator = deployment.operator
+    for job in list(operator.jobs()):
+        if job["status"] not in ENDED:
+            operator.cancel(job["job_id"])
 
     def is_idle() -> bool:
-        return all(job["status"] in ended for job in deployment.operator.jobs()) and all(
-            instance["status"] == "AVAILABLE" and not instance["claims"] for instance in deployment.operator.instances()
+        for instance in operator.instances():
+            if instance["status"] == "QUARANTINED":
+                operator.release(instance["instance_id"])
+        return all(job["status"] in ENDED for job in operator.jobs()) and all(
+            instance["status"] == "AVAILABLE" and not instance["claims"] and instance["held"] is None
+            for instance in operator.instances()
         )
 
-    wait_until(is_idle)
+    wait_until(is_idle, lambda: [list(operator.jobs()), list(operator.instances())])
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sandbox import sandbox
-from tests.console.browser.conftest import Deployment
+from tests.console.browser.conftest import ENDED, Deployment
 from tests.sandbox.patience import wait_until
 
 USER = "hal"
@@ -19,9 +19,6 @@ SPEC: dict[str, Any] = {
     "command": ["sleep", "600"],
     "user": USER,
 }
-TWICE = "(button) => { button.click(); button.click(); }"
-"""Two presses before the page is drawn again."""
-ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
 
 
 @contextmanager

@@ -1,117 +1,186 @@
-"""The console when the API is busy, away or refuses, and when nobody looks."""
+"""The console when the API is busy, away or refuses, when answers are old or strange, and when nobody looks.
+
+The clock of each tab is stopped, so that minutes of the page take no time here.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.console.browser.conftest import Deployment, Visit, offline
-from tests.sandbox.patience import wait_until
+from tests.console.browser.conftest import Deployment, Visit
+from tests.console.browser.healing import Healed
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
-JOBS = "**/api/v2/jobs?*"
+API = "**/api/v2/**"
+REQUESTS_MAX = 8
+"""Requests of a tab in two minutes without an answer."""
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+MIDDLE = "Math.random = () => 0.5"
+"""Script that takes the middle of each random pause."""
 
 
-def asked(tab: Visit) -> int:
-    """How many requests for a list of jobs the tab has sent."""
-    tab.page.evaluate("0")  # the driver delivers events during its own calls only
-    return sum("/api/v2/jobs?" in url for _, url, _ in tab.requests)
+def passes(tab: Visit, seconds: int) -> None:
+    """Let time pass on the clock of the page. Answers arrive meanwhile."""
+    for _ in range(seconds):
+        tab.page.clock.run_for(1_000)
 
 
-def refresh(tab: Visit) -> None:
-    """Press "refresh now"."""
-    tab.page.get_by_role("button", name="Refresh now").click()
+def settled(tab: Visit) -> int:
+    """Return the number of requests to the API so far, when no answer is under way."""
+    tab.page.wait_for_load_state("networkidle")
+    return len(tab.sent("GET", "/api/v2/"))
 
 
-def test_while_the_api_is_away_the_page_keeps_its_data_and_says_how_old_it_is(
-    visit: Callable[..., Visit], deployment: Deployment
-) -> None:
-    """The banner goes when the API answers again. Retry-After is obeyed: no request is sent before it is over."""
+@pytest.fixture
+def jobs(visit: Callable[..., Visit], deployment: Deployment, healed: Healed) -> Visit:
+    """A tab with the list of jobs, whose clock is stopped."""
     tab = visit()
-    tab.go("#/jobs")
-    tab.sign_in(deployment.state["operator_token"], viewer=True)
-    tab.page.locator("main h1").wait_for()
-    wait_until(lambda: asked(tab) >= 1)
-    answers: list[Any] = []
-
-    def busy(route: Any) -> None:
-        answers.append(route.request.url)
-        route.fulfill(status=429, headers={"Retry-After": "3600"}, body="")
-
-    tab.page.route(JOBS, busy)
-    refresh(tab)
-    tab.page.locator(".banner").wait_for()
-    assert "s old" in tab.page.locator(".banner").inner_text()
-    for _ in range(3):
-        refresh(tab)
-    assert len(answers) == 1
-    assert tab.page.locator("main h1").count() == 1
-
-
-def test_a_cut_connection_is_tried_again(visit: Callable[..., Visit], deployment: Deployment) -> None:
-    """Without a reload."""
-    tab = visit()
-    tab.go("#/jobs")
-    tab.sign_in(deployment.state["operator_token"], viewer=True)
-    tab.page.locator("main h1").wait_for()
-    with offline(tab):
-        refresh(tab)
-        tab.page.locator(".banner").wait_for()
-    tab.page.locator(".banner").wait_for(state="detached", timeout=130_000)
-
-
-def test_a_session_that_ends_leads_to_the_sign_in_and_back(visit: Callable[..., Visit], deployment: Deployment) -> None:
-    """The token is revoked in the middle. The address stays."""
-    token = deployment.operator.issue_user_token("eve", "user")
-    tab = visit()
-    tab.go("#/jobs?user=eve")
-    tab.sign_in(token["token"])
-    tab.page.locator("main h1").wait_for()
-    deployment.operator.revoke_user_token("eve", token["id"])
-
-    def refused() -> bool:
-        if tab.page.locator("input[name=token]").count() == 0:
-            refresh(tab)
-        return bool(tab.page.locator("input[name=token]").count())
-
-    wait_until(refused)  # functions remember a token for a minute
-    assert "revoked" in tab.page.get_by_role("alert").inner_text()
-    tab.sign_in(deployment.state["operator_token"], viewer=True)
-    assert tab.page.url.endswith("#/jobs?user=eve")
-
-
-def test_a_hidden_tab_asks_for_nothing(visit: Callable[..., Visit], deployment: Deployment) -> None:
-    """Its clock runs for five minutes. It asks at once when it is seen again."""
-    tab = visit()
+    tab.page.add_init_script(MIDDLE)
     tab.page.clock.install()
+    tab.page.reload()
     tab.go("#/jobs")
-    tab.sign_in(deployment.state["operator_token"], viewer=True)
-    tab.page.locator("main h1").wait_for()
-    wait_until(lambda: asked(tab) >= 1)
-    hide = "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
-    tab.page.evaluate(hide + " document.dispatchEvent(new Event('visibilitychange')); }", True)
-    before = len(tab.requests)
-    tab.page.clock.run_for(300_000)
-    assert len(tab.requests) == before
-    tab.page.evaluate(hide + " document.dispatchEvent(new Event('visibilitychange')); }", False)
-    wait_until(lambda: tab.page.evaluate("1") and len(tab.requests) > before)
+    tab.sign_in(deployment.token, viewer=True)
+    tab.page.get_by_role("link", name=healed.job_id).wait_for()
+    return tab
 
 
-def test_an_unknown_status_is_shown_by_its_own_name(visit: Callable[..., Visit], deployment: Deployment) -> None:
-    """A newer deployment may have statuses that an open tab does not know."""
+def busy(route: Any) -> None:
+    """Answer that the API is busy, and for how long."""
+    route.fulfill(status=429, headers={"Retry-After": "40"}, body="")
+
+
+def unavailable(route: Any) -> None:
+    """Answer that the API is not there."""
+    route.fulfill(status=503, body="")
+
+
+def cut(route: Any) -> None:
+    """Cut the connection."""
+    route.abort("connectionreset")
+
+
+@pytest.mark.parametrize("weather", [busy, unavailable, cut])
+@pytest.mark.parametrize("place", ["#/jobs", "#/"])
+def test_while_the_api_is_away_the_data_stays_and_few_requests_are_sent(
+    jobs: Visit, healed: Healed, weather: Callable[[Any], None], place: str
+) -> None:
+    """The banner says how old the data is. "Refresh now" sends nothing before its time. It goes by itself."""
+    page = jobs.page
+    jobs.see(place)
+    data = page.get_by_role("link", name=healed.job_id) if place == "#/jobs" else page.locator(".heatmap .legend")
+    data.first.wait_for()
+    before = settled(jobs)
+    page.route(API, weather)
+    jobs.refresh()
+    page.locator(".banner").wait_for()
+    passes(jobs, 3 if weather is busy else 0)
+    first = len(jobs.sent("GET", "/api/v2/"))
+    for _ in range(3):
+        jobs.refresh()
+    assert len(jobs.sent("GET", "/api/v2/")) == first
+    passes(jobs, 120)
+    assert 1 < len(jobs.sent("GET", "/api/v2/")) - before <= REQUESTS_MAX
+    assert "min old" in page.locator(".banner").inner_text()
+    assert data.first.is_visible()
+    page.unroute(API)
+    for _ in range(150):
+        if page.locator(".banner").count() == 0:
+            break
+        passes(jobs, 1)
+    page.locator(".banner").wait_for(state="detached")
+    assert data.first.is_visible() and jobs.loads == 2
+
+
+def test_a_refusal_in_the_middle_leads_to_the_sign_in_and_back(
+    jobs: Visit, deployment: Deployment, healed: Healed
+) -> None:
+    """The server's sentence is shown. After the sign-in, the same place has its data again."""
+    page = jobs.page
+    jobs.see(f"#/jobs?q={healed.job_id}&state=all")
+    page.get_by_role("link", name=healed.job_id).wait_for()
+    refusal = {"status": 401, "code": "unauthorized", "detail": "the session has ended", "title": "", "type": ""}
+    page.route(API, lambda route: route.fulfill(status=401, json=refusal))
+    jobs.refresh()
+    page.get_by_role("alert").get_by_text("the session has ended").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.unroute(API)
+    jobs.sign_in(deployment.token, viewer=True)
+    page.get_by_role("link", name=healed.job_id).wait_for()
+    assert page.url.endswith(f"#/jobs?q={healed.job_id}&state=all")
+
+
+def changed(tab: Visit, path: str, change: Callable[[Any], Any]) -> None:
+    """Change the answers to the requests of a path."""
+
+    def respond(route: Any) -> None:
+        answer = route.fetch()
+        headers = {name: text for name, text in answer.headers.items() if name not in ("etag", "content-length")}
+        route.fulfill(status=200, headers=headers, body=json.dumps(change(answer.json())))
+
+    tab.page.route(lambda url: url.partition("?")[0].endswith(path), respond)
+
+
+@pytest.mark.parametrize(("minutes", "look"), [(0, ""), (3, "late"), (6, "stopped")])
+def test_a_snapshot_that_is_old_is_called_old(
+    visit: Callable[..., Visit], deployment: Deployment, healed: Healed, minutes: int, look: str
+) -> None:
+    """After two minutes and after five, on the overview and on the page of the fleet."""
     tab = visit()
 
-    def changed(route: Any) -> None:
-        body = route.fetch().json()
-        row = dict.fromkeys(("deadline_at", "incident_id", "short_of", "next_run_at"))
-        row |= {"job_id": "j-1", "status": "TELEPORTING", "reason": "", "attempt": 1, "attempts_max": 3, "user": ""}
-        row |= {"priority": "LOW", "nnodes": 1, "n_gpus_per_node": 8, "status_at": "2026-11-21T09:00:00Z"}
-        row |= {"queued_at": "2026-11-21T09:00:00Z", "group": "", "attempts_counted": 1}
-        route.fulfill(json={**body, "jobs": [row]})
+    def older(answer: Any) -> Any:
+        return answer | {"as_of": (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()}
 
-    tab.page.route(JOBS, changed)
-    tab.go("#/jobs")
-    tab.sign_in(deployment.state["operator_token"], viewer=True)
-    tab.page.locator(".status", has_text="TELEPORTING").wait_for()
+    for path in ("/overview", "/fleet/limits"):
+        changed(tab, path, older)
+    tab.sign_in(deployment.token, viewer=True)
+    for place in ("#/", "#/fleet"):
+        tab.see(place)
+        shown = tab.page.locator(".headline .freshness")
+        shown.wait_for()
+        assert (shown.get_attribute("class") or "").split()[1:] == look.split()
+        assert ("reconciler" in shown.inner_text()) == bool(look)
+
+
+def test_an_unknown_status_is_shown_by_its_own_name(
+    visit: Callable[..., Visit], deployment: Deployment, healed: Healed
+) -> None:
+    """A newer deployment may have statuses that an open tab does not know: of jobs, of instances, and on the map."""
+    tab = visit()
+
+    def other(answer: Any) -> Any:
+        for rows in (answer.get("jobs", []), answer.get("instances", [])):
+            for row in rows:
+                row["status"] = "TELEPORTING"
+        return answer
+
+    def on_the_map(answer: Any) -> Any:
+        return answer | {"statuses": ["TELEPORTING" for _ in answer["statuses"]]}
+
+    changed(tab, "/api/v2/jobs", other)
+    changed(tab, "/api/v2/instances", other)
+    changed(tab, "/fleet/map", on_the_map)
+    tab.sign_in(deployment.token, viewer=True)
+    tab.page.locator(".heatmap .legend", has_text="TELEPORTING").wait_for()
+    for place in ("#/jobs", "#/instances"):
+        tab.see(place)
+        tab.page.locator("main .status", has_text="TELEPORTING").first.wait_for()
+
+
+def test_a_hidden_tab_asks_for_nothing(jobs: Visit, healed: Healed) -> None:
+    """For five minutes, on each page that asks by itself. It asks at once when it is seen again."""
+    for place in ("#/jobs", "#/", "#/queue", "#/incidents", "#/fleet", "#/instances", f"#/instances/{healed.sick}"):
+        jobs.see(place)
+        jobs.page.evaluate(HIDE, True)
+        before = settled(jobs)
+        jobs.page.clock.run_for(300_000)
+        assert settled(jobs) == before, place
+        jobs.page.evaluate(HIDE, False)
+        assert settled(jobs) > before, place

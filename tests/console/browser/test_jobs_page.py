@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.console.browser.conftest import Deployment, Visit
-from tests.console.browser.queued import SPEC, TWICE, USER, begin_again, full_quota, jobs_of, submitted
+from tests.console.browser.queued import SPEC, USER, begin_again, full_quota, jobs_of, submitted
+from tests.console.browser.visit import TWICE
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
@@ -46,6 +47,7 @@ def opened(visit: Callable[..., Visit], place: str, token: str, *, viewer: bool 
     tab = visit()
     tab.go(place)
     tab.sign_in(token, viewer=viewer)
+    tab.settle()
     return tab
 
 

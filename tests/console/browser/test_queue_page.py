@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.console.browser.conftest import Deployment, Visit
-from tests.console.browser.queued import SPEC, TWICE, USER, begin_again, full_quota, jobs_of, submitted
+from tests.console.browser.queued import SPEC, USER, begin_again, full_quota, jobs_of, submitted
 from tests.console.browser.test_jobs_page import opened
+from tests.console.browser.visit import TWICE
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 
