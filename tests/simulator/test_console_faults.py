@@ -134,7 +134,11 @@ def test_slow_writes_break_nothing_under_any_fault(seed: int) -> None:
 
 def test_the_limits_are_those_of_the_clients() -> None:
     """The time that a write takes at most, and the time after which a run begins no further write."""
-    for config, seconds in ((console_snapshots.ONE_SHORT_TRY, SAVE_S), (gpu_history_store.ONE_SHORT_TRY, GAUGE_S)):
+    configs: list[tuple[Any, float]] = [
+        (console_snapshots.ONE_SHORT_TRY, SAVE_S),
+        (gpu_history_store.ONE_SHORT_TRY, GAUGE_S),
+    ]
+    for config, seconds in configs:
         assert config.connect_timeout + config.read_timeout == seconds and config.retries["total_max_attempts"] == 1
     assert BEGIN_WITHIN.total_seconds() + SAVE_S <= SNAPSHOTS_S < SNAPSHOT_S
 
