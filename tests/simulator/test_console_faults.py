@@ -108,6 +108,9 @@ def test_every_decision_is_the_same_at_the_same_time(seed: int, fault: ConsoleFa
     without = undisturbed(seed)
     run, console = played(seed, fault)
     assert differences(without, run) == []
+    if fault is ConsoleFault.RAISES:
+        assert console.failures[RECONCILER] and console.written[RECONCILER]  # the other writers may have been lucky
+        return
     kept = console.written if fault is ConsoleFault.NONE else console.failures
     assert kept.keys() >= WRITERS and (NODE_API in kept) == (run.world.agents is not None)
 
