@@ -24,6 +24,8 @@ from gpu_recovery.event_recorder.recorder import record
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
+from gpu_recovery.ports.errors import Unavailable
+from gpu_recovery.scheduler.console_snapshot import QueueSnapshots
 
 from simulator.cloud.agents import NODE_API
 from simulator.lambda_runtime import RECONCILER, RETRIES_S, SCHEDULER
@@ -33,9 +35,8 @@ from simulator.memory_store.event_history import MemoryEventHistory
 if TYPE_CHECKING:
     from simulator.world import World
 
-SAVE_S, GAUGE_S = 1.5, 2.0
-"""Seconds after which a put of a snapshot and a write of a gauge give up: `aws/console_snapshots.py`,
-`aws/gpu_history_store.py`."""
+SAVE_S = GAUGE_S = 1.5
+"""Seconds after which a put of a snapshot and a write of a gauge give up: `ONE_SHORT_TRY` in `aws/clients.py`."""
 SNAPSHOTS_S = 2.0
 """Declared limit of the seconds that one run of the reconciler or the scheduler spends on snapshots."""
 DELIVERED_S = 1.0
@@ -58,8 +59,8 @@ class ConsoleFault(StrEnum):
     SLOW = "slow"  # every write takes its time limit, and succeeds
 
 
-class ConsoleDown(Exception):
-    """A write for the console failed. The recovery loop knows no such error."""
+class ConsoleDown(Unavailable):
+    """A write for the console failed."""
 
 
 class ConsoleSide:
@@ -88,7 +89,7 @@ class ConsoleSide:
         self._random = random.Random(f"console {seed}")
         is_there = fault is not ConsoleFault.ABSENT
         if is_there:
-            world.snapshots, world.queue_snapshots = _Writer(self, RECONCILER), _Writer(self, SCHEDULER)
+            world.snapshots, world.queue_snapshots = _Writer(self, RECONCILER), QueueSnapshots(_Writer(self, SCHEDULER))
             world.actions.on_event = self._published
         if world.agents is not None:
             world.agents.sends_gauges = True
@@ -150,11 +151,12 @@ class _Writer(SnapshotWriter):
         self._console, self._name = console, name
         super().__init__(_Snapshots(console, name), console.clock, lambda snapshot, failure: None)
 
-    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> None:
+    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> frozenset[SnapshotName]:
         """Write the documents, and note the time that it took."""
         began = self._console.clock()
-        super().write(documents)
+        failed = super().write(documents)
         self._console.spend(self._name, began)
+        return failed
 
 
 class _Snapshots:
@@ -163,9 +165,9 @@ class _Snapshots:
     def __init__(self, console: ConsoleSide, name: str) -> None:
         self._console, self._name = console, name
 
-    def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
+    def save(self, name: SnapshotName, text: str) -> None:
         """Save the document under the name."""
-        self._console.attempt(self._name, SAVE_S, lambda: self._console.snapshots.save(name, document))
+        self._console.attempt(self._name, SAVE_S, lambda: self._console.snapshots.save(name, text))
 
     def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
         """Return the document that was saved last under the name; None if there is none."""
