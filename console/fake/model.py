@@ -240,6 +240,7 @@ class Deployment:
                 "gpu_h_running": 8_739_000.0,
                 "running_share": 0.971,
                 "ettr": 0.958,
+                "ettr_share": 0.87,
                 "gpu_h_lost": 1_204.0,
                 "recovery_s_p50": 360.0,
                 "recovery_s_p90": 1_140.0,

@@ -937,6 +937,7 @@ export interface components {
         };
         Figures: {
             ettr: number | null;
+            ettr_share: number | null;
             fleet_available: number | null;
             given_up: number;
             gpu_h_held: number;
@@ -1938,6 +1939,7 @@ export interface components {
             by: "day" | "user" | "priority";
             rows: {
                 ettr: number | null;
+                ettr_share: number | null;
                 fleet_available: number | null;
                 given_up: number;
                 gpu_h_held: number;

@@ -29,10 +29,14 @@ from simulator.world_view import WorldView
 
 INTERVAL_S = 15
 """Virtual seconds between two reports of an agent."""
+GAUGES_EVERY_S = 300
+"""Virtual seconds between two reports of an agent with the gauges of its GPUs, if it sends them."""
 NODE_API = "node_api"
 """Name of the function that receives the reports."""
 XIDS = {"xid79": 79, "ecc": 48}
 """XID that the kernel logs, by kind of fault. The kernel logs no hidden fault."""
+_DIGEST = "gpus"
+_GAUGES_EVERY = GAUGES_EVERY_S // INTERVAL_S
 REFUSED = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts, SequenceStale, TooManyReports)
 """Errors for which the node API sends an error response. The agent continues and reports again after `INTERVAL_S`."""
 
@@ -61,6 +65,8 @@ class Agents:
         ended: instances with an agent that does not run.
         unable: instances with an agent that sees no rank.
         answered: number of reports that were answered.
+        sends_gauges: whether the first report after a boot, and then each report after `GAUGES_EVERY_S`, has the
+            gauges of the GPUs.
     """
 
     def __init__(self, world: WorldView) -> None:
@@ -70,6 +76,7 @@ class Agents:
         self.ended: set[str] = set()
         self.unable: set[str] = set()
         self.answered = 0
+        self.sends_gauges = False
         self._agents: dict[str, _Agent] = {}
         world.timeline.after(INTERVAL_S, self._report_all)
 
@@ -135,6 +142,8 @@ class Agents:
                 ReportedXid(XIDS[fault.kind], pci_address(instance.gpus.index(gpu)))
                 for gpu, fault in sorted(unreported.items())
             ),
+            digest=_DIGEST if self.sends_gauges else "",
+            inventory=_inventory(instance) if self.sends_gauges and agent.sequence % _GAUGES_EVERY == 1 else None,
         )
 
     def _execute(self, instance: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
@@ -148,6 +157,10 @@ class Agents:
                         f"the agent of {instance.instance_id} ends rank {rank.rank} of {rank.job_id}"
                     )
                     self.world.fleet.end(self.world.cluster.tasks[task_id], SIGKILL_EXIT)
+
+
+def _inventory(instance: ModelInstance) -> dict[str, object]:
+    return {"gpus": [{"uuid": gpu, "utilization": 97, "temperature": 61} for gpu in instance.gpus]}
 
 
 def _rank(task: Task) -> RunningRank | None:

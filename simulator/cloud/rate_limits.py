@@ -222,6 +222,11 @@ class Meter:
         """Return the seconds left of the timeout of the present invocation; infinity if there is none."""
         return self._open[-1].limit_s - self._open[-1].spent_s if self._open else math.inf
 
+    def wait(self, seconds: float) -> None:
+        """Let the present invocation wait for an answer that the other methods do not model."""
+        if self._open:
+            self._spend(self._open[-1], seconds)
+
     def call(self, operation: str = "") -> None:
         """Spend the time of a call to AWS.
 

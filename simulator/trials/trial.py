@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from botocore.exceptions import ReadTimeoutError
@@ -15,6 +15,7 @@ from gpu_recovery.ports.errors import OutcomeUnknown, StaleRecord, TooManyConfli
 from sandbox.cluster.model import health
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import Ec2State, RebootBehaviour
+from simulator.cloud.rate_limits import Costs
 from simulator.fast.fidelity import LARGE, THOROUGH
 from simulator.faults.injector import FaultInjector, ScriptedFaults, Source
 from simulator.faults.schedule import TimedFault
@@ -59,12 +60,20 @@ class Played:
         return replace(scenario, faults=(*timed, *self.struck))
 
 
-def play(scenario: Scenario, source: Source | None = None) -> Played:
+def play(
+    scenario: Scenario,
+    source: Source | None = None,
+    *,
+    costs: Costs | None = None,
+    begun: Callable[[World], object] = lambda world: None,
+) -> Played:
     """Run the scenario.
 
     Args:
         scenario: The scenario.
         source: Decides which transient faults strike; None: those of the scenario.
+        costs: What calls take, and AWS's limits on them; None: calls take no time and have no limit.
+        begun: Called with the world before anything happens in it.
 
     Returns:
         The run with its violations. `scenario.expect` is compared only if no invariant is violated.
@@ -83,7 +92,9 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
         diagnose=cluster.diagnose,
         lemons=cluster.lemons,
         fidelity=replace(LARGE, remembers=True) if cluster.instances > THOROUGH_INSTANCES_MAX else THOROUGH,
+        costs=costs,
     )
+    begun(world)
     if world.agents is not None and not cluster.wrapped:
         world.agents.unable |= world.cluster.instances.keys()
     if cluster.group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -91,7 +92,11 @@ def test_a_utilisation_in_another_form_is_unknown() -> None:
 def test_the_map_decodes_to_what_the_records_say(fleet: list[ListedInstance]) -> None:
     """By position, through JSON, as the browser reads it."""
     members: dict[str, Any] = json.loads(json.dumps(members_document(fleet)))
-    shown: dict[str, Any] = json.loads(json.dumps(map_document(fleet, members["members"])))
+    assert_decodes(json.loads(json.dumps(map_document(fleet, members["members"]))), members, fleet)
+
+
+def assert_decodes(shown: Mapping[str, Any], members: Mapping[str, Any], fleet: Iterable[ListedInstance]) -> None:
+    """Each column of a map and of its members says what the records say."""
     records = {one.instance_id: one for one in fleet}
     assert sorted(members["ids"]) == sorted(records) and shown["members"] == members["members"]
     status, flags, job = (column(shown[name], kind) for name, kind in (("status", "B"), ("flags", "B"), ("job", "H")))
@@ -104,10 +109,11 @@ def test_the_map_decodes_to_what_the_records_say(fleet: list[ListedInstance]) ->
         assert (shown["jobs"][job[at] - 1] if job[at] else "") == min(record.claims, default="")
         assert bool(flags[at] & MapFlag.SILENT) == (record.silent_since is not None)
         assert bool(flags[at] & MapFlag.HELD) == (record.held is not None and record.status == "QUARANTINED")
-        assert bool(flags[at] & MapFlag.SUSPECTED) == bool(record.health)
+        impaired = any(report.status is HealthStatus.IMPAIRED for report in record.health.values())
+        assert bool(flags[at] & MapFlag.SUSPECTED) == (impaired or bool(record.orphaned_ranks))
         assert bool(flags[at] & MapFlag.LEAVING) == (record.departure is not None)
         assert bool(flags[at] & MapFlag.RESERVED) == bool(record.reserved_for)
-        assert bool(flags[at] & MapFlag.UNPLACEABLE) != record.agent_connected
+        assert bool(flags[at] & MapFlag.UNPLACEABLE) == (record.drained_by_others or not record.agent_connected)
         assert members["zones"][places["zone"][at]] == record.availability_zone
         assert members["racks"][places["rack"][at]] == record.rack
         assert members["groups"][places["group"][at]] == record.group

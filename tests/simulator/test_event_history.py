@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
@@ -68,13 +68,14 @@ def recorded(events: list[Sent]) -> MemoryEventHistory:
 
 @dataclass
 class Account:
-    """What the simulator itself saw: seconds in each status, by job and by instance, and its recoveries."""
+    """What the simulator itself saw: seconds in each status by job and by instance, recoveries, ends of jobs."""
 
     gpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     instance_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     recoveries: list[float] = field(default_factory=list)
     stopped: dict[str, datetime] = field(default_factory=dict)
     begin: datetime | None = None
+    ended: Counter[str] = field(default_factory=Counter)
 
     def pass_time(self, world: World, since: datetime, statuses: Mapping[str, Any]) -> None:
         """Add the time since `since`, in which every record had its status of `statuses`."""
@@ -122,15 +123,17 @@ def course(name: str) -> tuple[tuple[Sent, ...], Account, datetime]:
         world, _ = COURSES[name]()
     finally:
         World.step = step  # type: ignore[method-assign]
+    account.ended.update(job.status.value for job in world.jobs())
     sent = map(as_sent, world.actions.published, world.actions.causes)
     return tuple(sent), account, world.timeline.now
 
 
 def of_day(history: MemoryEventHistory, until: datetime) -> Figures:
-    """The figures of the first day until a time."""
+    """The figures of the first day until a time, at which the last event happened."""
     texts = history.read("events#2026-11-21", 100_000)
     events = [event_of(item.attributes[EVENT]) for item in texts]
-    return roll_up(Standing(), events, datetime.combine(until.date(), time(), UTC), until)[0][FLEET]
+    begin, end = datetime.combine(until.date(), time(), UTC), until + timedelta(microseconds=1)
+    return roll_up(Standing(), events, begin, end)[0][FLEET]
 
 
 @pytest.mark.parametrize("name", sampled(COURSES, fast=3, default=8))
@@ -166,6 +169,8 @@ def test_the_figures_are_those_that_the_simulator_saw(name: str) -> None:
     assert figures.present * 3_600 == pytest.approx(sum(account.instance_s.values()), rel=0.01)
     assert figures.available * 3_600 == pytest.approx(account.instance_s["AVAILABLE"], rel=0.01)
     assert figures.recoveries == pytest.approx(sorted(account.recoveries), rel=0.01)
+    ends = {"SUCCEEDED": figures.succeeded, "FAILED": figures.failed, "CANCELED": figures.canceled}
+    assert {name: count for name, count in ends.items() if count} == account.ended
 
 
 @pytest.mark.parametrize("name", sampled(COURSES, fast=4, default=12))

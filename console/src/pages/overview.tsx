@@ -34,6 +34,7 @@ const t = texts({
     share: "GPU time in RUNNING",
     ettr: "ETTR",
     noEttr: "the programs report no progress",
+    ettrOf: "known for {share} of GPU time",
     recovery: "recovery p50, p90",
     available: "fleet available",
     lost: "GPU hours lost",
@@ -88,6 +89,7 @@ const t = texts({
     share: "RUNNING 的 GPU 时间占比",
     ettr: "ETTR",
     noEttr: "程序没有报告进度",
+    ettrOf: "基于 {share} 的 GPU 时间",
     recovery: "恢复耗时 p50、p90",
     available: "机群可用率",
     lost: "损失的 GPU 小时",
@@ -279,7 +281,11 @@ function Week({ of }: { of: Answer["week"] }) {
           <dt>{t("share")}</dt>
           <dd>{of.running_share === null ? "-" : percent(of.running_share)}</dd>
           <dt>{t("ettr")}</dt>
-          <dd title={of.ettr === null ? t("noEttr") : undefined}>{of.ettr === null ? "-" : percent(of.ettr)}</dd>
+          <dd>
+            {of.ettr === null ? "-" : percent(of.ettr)}
+            <br />
+            <small>{of.ettr === null ? t("noEttr") : t("ettrOf", { share: percent(of.ettr_share ?? 0) })}</small>
+          </dd>
           <dt>{t("recovery")}</dt>
           <dd>
             {minutes(of.recovery_s_p50)}, {minutes(of.recovery_s_p90)}

@@ -14,7 +14,7 @@ from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, 
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
 from gpu_recovery.execution.task_ownership import may_run_on, tasks_of_ranks
-from gpu_recovery.execution.training_progress import describe_continued
+from gpu_recovery.execution.training_progress import describe_continued, kept_until
 from gpu_recovery.ports.values import ec2_state_of
 
 
@@ -56,7 +56,11 @@ def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.
     if job.status is not JobStatus.RUNNING or job.incident_id is None:
         return None
     sentence = describe_continued(context.store, context.policy, job, plan, context.now.timestamp())
-    return events.TrainingContinued(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
+    if not sentence:
+        return None
+    return events.TrainingContinued(
+        at=context.now, attempt=plan.attempt, sentence=sentence, kept_until=kept_until(context.store, job, plan)
+    )
 
 
 def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.kept_work import kept_until_s
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.execution.hang_detection import progress_reports
 from gpu_recovery.ports.store import Store
+
+FORMER_MAX = 5
+"""Former attempts among which the last that reported progress is looked for."""
 
 
 def describe_continued(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: float) -> str | None:
@@ -31,6 +38,24 @@ def describe_continued(store: Store, policy: RecoveryPolicy, job: Job, plan: Pla
     if ran_s < policy.recovered_after_s or _reported_before(store, job, plan):
         return None
     return f"attempt {plan.attempt} has run for {ran_s:.0f} s"
+
+
+def kept_until(store: Store, job: Job, plan: Plan) -> datetime | None:
+    """Return the time up to which the work of the job's former attempts was kept; None if it is not known.
+
+    The former attempt is the last that reported progress, among the last `FORMER_MAX`. Only figures depend on the
+    time, so reports that cannot be read count as unknown.
+    """
+    try:
+        resumed = progress_reports(store, job, plan.attempt, plan.instances[:1])
+        for number in range(plan.attempt - 1, max(0, plan.attempt - 1 - FORMER_MAX), -1) if resumed else ():
+            former = store.load_plan(job.job_id, number)
+            if former is not None and (reports := progress_reports(store, job, number, former.instances[:1])):
+                kept_s = kept_until_s(reports, resumed)
+                return None if kept_s is None else datetime.fromtimestamp(max(kept_s, job.queued_at.timestamp()), UTC)
+    except RecoveryError:
+        pass
+    return None
 
 
 def _reported_before(store: Store, job: Job, plan: Plan) -> bool:

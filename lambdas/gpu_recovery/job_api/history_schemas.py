@@ -53,7 +53,7 @@ _INCIDENT: dict[str, Schema] = {
 }
 _FIGURES: dict[str, Schema] = {
     **dict.fromkeys(("gpu_h_held", "gpu_h_running", "gpu_h_in_line", "gpu_h_lost"), NUMBER),
-    **{name: none_or(NUMBER) for name in ("running_share", "ettr", "fleet_available", "mttf_gpu_h")},
+    **{name: none_or(NUMBER) for name in ("running_share", "ettr", "ettr_share", "fleet_available", "mttf_gpu_h")},
     **{f"recovery_s_{name}": none_or(NUMBER) for name in ("p50", "p90", "longest")},
     **dict.fromkeys(("recoveries", "incidents", "recovered", "given_up"), INTEGER),
     **{f"jobs_{name}": INTEGER for name in ("succeeded", "failed", "canceled")},

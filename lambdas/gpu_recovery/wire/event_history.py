@@ -140,7 +140,8 @@ def attempt_timeline_view(
 def figures_view(figures: Figures) -> dict[str, Any]:
     """Return figures of one or several days. What is not known is null.
 
-    `ettr` is null: events say when a job ran, and not how much of its work was done again after a failure.
+    `ettr` is that of the jobs of which it is known how much work was done again, and `ettr_share` is their share of the
+    held GPU-hours.
     """
     return {
         "gpu_h_held": round(figures.held, 3),
@@ -148,7 +149,8 @@ def figures_view(figures: Figures) -> dict[str, Any]:
         "gpu_h_in_line": round(figures.in_line, 3),
         "gpu_h_lost": round(figures.lost, 3),
         "running_share": _rounded(figures.running_share, 6),
-        "ettr": None,
+        "ettr": _rounded(figures.ettr, 6),
+        "ettr_share": _rounded(figures.ettr_share, 6),
         "recoveries": len(figures.recoveries),
         "recovery_s_p50": figures.recovery_s(0.5),
         "recovery_s_p90": figures.recovery_s(0.9),

@@ -16,10 +16,11 @@ from gpu_recovery.core.event_history.day_codec import (
     standing_of,
     standing_text,
 )
+from gpu_recovery.core.event_history.recorded_event import RecordedEvent
 from gpu_recovery.core.event_history.roll_up import FLEET, Standing, roll_up
 from gpu_recovery.core.event_history.streams import StoredItem
 
-from tests.core.event_history.recorded import COURSE, JOB, OPENED, SICK, at, instance_moved, job_moved, read
+from tests.core.event_history.recorded import COURSE, JOB, OPENED, SICK, at, instance_moved, job_moved, read, recovery
 
 BEGIN = OPENED.replace(hour=0, minute=0, second=0)
 END = BEGIN + timedelta(days=1)
@@ -133,3 +134,87 @@ def test_a_large_text_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert day_texts(whole[:-1]) == {}
     mixed: list[Any] = [*stored(END)[:1], *stored(END + timedelta(1))[1:]]
     assert day_texts(mixed) == {}
+
+
+# -- work that is done again -------------------------------------------------------------------------------------------
+
+
+def course(*events: tuple[str, dict[str, Any]]) -> list[RecordedEvent]:
+    """The job before the incident, and these events instead of the whole incident."""
+    return [*BEFORE, *map(read, events)]
+
+
+RECOVERED = (*COURSE[:-1], recovery(11, "Succeeded", 610, attempt=2, kept_until=at(-600)))
+"""The incident, after which the training goes on from a checkpoint 600 s before it."""
+SUCCESS = job_moved(12, "RUNNING", "SUCCEEDED", 3_600, attempt=2, incident_id=None)
+
+
+def test_work_that_is_done_again_counts_against_the_ettr() -> None:
+    """What 16 GPUs did in the 600 s before the incident; held, and in line for the second attempt."""
+    fleet = roll_up(Standing(), course(*RECOVERED, SUCCESS), BEGIN, END)[0][FLEET]
+    assert fleet.ettr == pytest.approx((fleet.running - 16 * 600 / 3_600) / (fleet.held + fleet.in_line))
+    assert fleet.ettr_share == 1.0
+
+
+def test_an_ettr_that_is_not_known_is_not_made_up() -> None:
+    """The program reports no progress, so nobody knows up to when its work was kept."""
+    fleet = roll_up(Standing(), EVENTS, BEGIN, END)[0][FLEET]
+    assert (fleet.ettr, fleet.ettr_share) == (None, 0.0)
+
+
+def test_a_job_that_was_never_relaunched_did_no_work_again() -> None:
+    """Whether it reports progress or not. It waits for nothing after its first start."""
+    fleet = roll_up(Standing(), BEFORE, BEGIN, OPENED)[0][FLEET]
+    assert fleet.ettr == fleet.running_share == pytest.approx(3_600 / 3_700)
+
+
+def test_an_attempt_that_fails_before_it_goes_on_is_lost_as_a_whole() -> None:
+    """Its 100 s of running, beside the 600 s before the incident."""
+    between = (
+        job_moved(11, "RUNNING", "STOPPING", 650, attempt=2),
+        job_moved(12, "STOPPING", "RECOVERING", 660, attempt=2),
+        job_moved(13, "RECOVERING", "SUBMITTING", 700, attempt=3),
+        job_moved(14, "SUBMITTING", "RUNNING", 720, attempt=3),
+        recovery(15, "Succeeded", 800, attempt=3, kept_until=at(-600)),
+    )
+    fleet = roll_up(Standing(), course(*COURSE[:-1], *between), BEGIN, END)[0][FLEET]
+    assert fleet.ettr == pytest.approx((fleet.running - 16 * 700 / 3_600) / (fleet.held + fleet.in_line))
+
+
+@pytest.mark.parametrize("seconds", [-5_000, -300, 3_000])
+def test_the_ettr_of_two_days_is_that_of_both(seconds: float) -> None:
+    """Also if some of the work that is lost was done before midnight."""
+    events, cut = course(*RECOVERED, SUCCESS), datetime.fromisoformat(at(seconds)).astimezone(UTC)
+    first, middle = roll_up(Standing(), events, BEGIN, cut)
+    second, _ = roll_up(standing_of(standing_text(middle)), events, cut, END)
+    both = figures_of(figures_text(first))[FLEET]
+    both.add(figures_of(figures_text(second))[FLEET])
+    assert both.ettr == pytest.approx(roll_up(Standing(), events, BEGIN, END)[0][FLEET].ettr, abs=1e-6)
+
+
+@pytest.mark.parametrize("seconds", [5, 200, 530, 600])
+def test_a_day_that_ends_in_a_recovery_is_left_out(seconds: float) -> None:
+    """Up to when its work was kept is known on the next day, on which the lost work no longer counts."""
+    events, cut = course(*RECOVERED, SUCCESS), datetime.fromisoformat(at(seconds)).astimezone(UTC)
+    first, middle = roll_up(Standing(), events, BEGIN, cut)
+    second, _ = roll_up(standing_of(standing_text(middle)), events, cut, END)
+    assert first[FLEET].ettr_share == 0.0 and second[FLEET].ettr_share == 1.0
+    spent = second[FLEET].held + second[FLEET].in_line
+    assert second[FLEET].ettr == pytest.approx(second[FLEET].running / spent)
+
+
+def test_a_day_with_a_resumption_of_unknown_loss_is_left_out_and_the_next_counts() -> None:
+    """A suspended job resumes without a recovery that says up to when its work was kept."""
+    events = course(
+        job_moved(5, "RUNNING", "SUSPENDING", 0, incident_id=None),
+        job_moved(6, "SUSPENDING", "SUSPENDED", 20, incident_id=None),
+        job_moved(7, "SUSPENDED", "SUBMITTING", 500, attempt=2, incident_id=None),
+        job_moved(8, "SUBMITTING", "RUNNING", 540, attempt=2, incident_id=None),
+    )
+    figures, standing = roll_up(Standing(), events, BEGIN, END)
+    assert (figures[FLEET].ettr, figures[FLEET].ettr_share) == (None, 0.0)
+    later, _ = roll_up(standing_of(standing_text(standing)), [], END, END + timedelta(days=1))
+    assert (later[FLEET].ettr, later[FLEET].ettr_share) == (1.0, 1.0)
+    # A failure on the day of the resumption makes nothing known of that resumption.
+    failed = job_moved(9, "RUNNING", "STOPPING", 20_000, attempt=2)
+    assert roll_up(Standing(), [*events, read(failed)], BEGIN, END)[0][FLEET].ettr is None

@@ -412,13 +412,16 @@ def test_training_that_goes_on_closes_the_incident_under_its_own_id() -> None:
     assert orders(decision, commands.NotifyOperator) == [] and decision.record.incident_id == "sft-1--a01"
     assert "Recovery Succeeded" not in [one.detail_type for one in orders(decision, commands.PublishEvent)]
     assert decision.record.look_at == later(ADAPTIVE.recovered_after_s)
-    continued = events.TrainingContinued(at=NOW, attempt=2, sentence="attempt 2 has run for 60 s")
+    continued = events.TrainingContinued(
+        at=NOW, attempt=2, sentence="attempt 2 has run for 60 s", kept_until=later(-600)
+    )
     decision = tell(applied(decision), continued)
     (told,) = orders(decision, commands.NotifyOperator)
     assert told.incident_id == "sft-1--a01" and "attempt 2 has run for 60 s" in told.body
     assert decision.record.incident_id is None
     assert tell(applied(decision), continued).outcome is EventOutcome.IGNORED
-    assert "Recovery Succeeded" in [one.detail_type for one in orders(decision, commands.PublishEvent)]
+    published = {one.detail_type: one.data for one in orders(decision, commands.PublishEvent)}
+    assert published["Recovery Succeeded"]["kept_until"] == utc_text(later(-600))
 
 
 def test_every_change_of_status_is_published_once() -> None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.core.event_history.recorded import COURSE, OPENED, job_moved
+from tests.core.event_history.recorded import COURSE, OPENED, at, job_moved, recovery
 from tests.lambdas.api_gateway import Api, refused
 from tests.lambdas.test_event_recorder import Event, deliver
 
@@ -34,13 +34,36 @@ def test_the_figures_of_the_last_days(api: Api) -> None:
     assert [row["name"] for row in by_day["rows"]] == ["2026-11-23", "2026-11-24"]
     assert by_day["rows"][0]["recoveries"] == 1 and by_day["rows"][0]["recovery_s_p50"] == 550
     assert by_day["rows"][1]["recovery_s_p50"] is None
-    assert by_day["total"]["incidents"] == 1 and by_day["total"]["ettr"] is None
+    assert by_day["total"]["incidents"] == 1
     by_user = api.get("/summary", days="2", by="user").body
     assert {row["name"] for row in by_user["rows"]} == {"ana", "li"}
     running = sum(row["gpu_h_running"] for row in by_user["rows"])
     assert running == pytest.approx(by_day["total"]["gpu_h_running"], abs=0.01)
     assert {row["name"] for row in api.get("/summary", by="priority").body["rows"]} == {"HIGH", "LOW"}
     assert [row["name"] for row in api.get("/summary", days="1").body["rows"]] == ["2026-11-24"]
+
+
+def test_the_ettr_is_that_of_the_jobs_whose_repeated_work_is_known(api: Api) -> None:
+    """Null if that is known of no job; the share of the held GPU-hours says of how many it is known."""
+    happen(api, *COURSE)
+    (ana,) = api.get("/summary", days="1", by="user").body["rows"]
+    assert (ana["name"], ana["ettr"], ana["ettr_share"]) == ("ana", None, 0.0)
+    happen(api, other(4, "SUBMITTED", "RUNNING", 0), other(5, "RUNNING", "SUCCEEDED", 3_600))
+    total = api.get("/summary", days="1").body["total"]
+    assert total["ettr"] == 1.0 and 0 < total["ettr_share"] < 1
+
+
+def test_the_event_of_a_recovery_says_what_is_done_again(api: Api) -> None:
+    """An hour before the incident is missing in the ETTR, and no other figure."""
+    happen(api, other(4, "SUBMITTED", "RUNNING", -7_200))
+    before = api.get("/summary", days="1").body["total"]
+    happen(api, job_moved(4, "SUBMITTED", "RUNNING", -7_200), *COURSE[:-1])
+    happen(api, recovery(11, "Succeeded", 610, attempt=2, kept_until=at(-3_600)))
+    happen(api, other(5, "RUNNING", "SUCCEEDED", 3_600))
+    total = api.get("/summary", days="1", by="user").body["rows"][0]
+    assert before["ettr"] == 1.0 and total["name"] == "ana" and total["ettr_share"] == 1.0
+    spent = total["gpu_h_held"] + total["gpu_h_in_line"]
+    assert total["ettr"] == pytest.approx((total["gpu_h_running"] - 16) / spent, abs=1e-4)
 
 
 def test_while_nothing_happens_a_job_runs_on(api: Api) -> None:

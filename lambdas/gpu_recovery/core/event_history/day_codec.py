@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
-from gpu_recovery.core.event_history.roll_up import Figures, GroupKey, JobStanding, Standing
+from gpu_recovery.core.event_history.roll_up import Figures, GroupKey, JobStanding, Runs, Standing
 from gpu_recovery.core.event_history.streams import DAYS_KEPT, HistoryItem, StoredItem
 from gpu_recovery.core.published_events import utc_text
 
@@ -103,14 +103,23 @@ def standing_of(text: str) -> Standing:
 
 
 def _job_of(row: Sequence[Any]) -> JobStanding:
-    status, gpus, user, priority, has_run, stopped_at = row
-    stopped = None if stopped_at is None else datetime.fromisoformat(stopped_at)
-    return JobStanding(status, gpus, user, priority, has_run, stopped)
+    status, gpus, user, priority, has_run, stopped_at, *runs = row
+    since, ended = runs or (None, [])
+    times = [datetime.fromisoformat(text) for text in ended]
+    known = Runs(tuple(zip(times[::2], times[1::2], strict=True)), _time(since))
+    return JobStanding(status, gpus, user, priority, has_run, _time(stopped_at), known)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _job_row(job: JobStanding) -> Sequence[Any]:
-    stopped_at = None if job.stopped_at is None else utc_text(job.stopped_at)
-    return [job.status, job.gpus, job.user, job.priority, job.has_run, stopped_at]
+    stopped_at, since = (None if at is None else utc_text(at) for at in (job.stopped_at, job.runs.since))
+    known = [job.status, job.gpus, job.user, job.priority, job.has_run, stopped_at]
+    if job.runs == Runs():
+        return known
+    return [*known, since, [utc_text(at) for run in job.runs.ended for at in run]]
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:

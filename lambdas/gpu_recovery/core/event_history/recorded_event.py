@@ -79,6 +79,7 @@ class RecordedEvent:
     record:      id of the record that decided, a job or an instance.
     version:     version of the record after the decision.
     job_id:      the job; of an event about an instance, the job for which it is checked or repaired. "" for none.
+    kept_until:  time up to which the work before the incident was kept; None if it is not known.
     before:      status before the event; "" for a new record, and for an event that is no change of status.
     since:       time from which the record had that status; None if it is not known.
     opened_at:   start of the incident; None if there is none, or it is not known.
@@ -106,6 +107,7 @@ class RecordedEvent:
     finding: Finding | None = None
     check_id: str = ""
     message: Message | None = None
+    kept_until: datetime | None = None
 
     @property
     def event_id(self) -> str:
@@ -122,6 +124,7 @@ _KEPT = frozenset(
     {
         *("job_id", "instance_id", "attempt", "before", "after", "since", "at", "reason", "version", "incident_id"),
         *("opened_at", "user", "priority", "instances", "gpus", "failure", "diagnosis", "check_id", "message"),
+        "kept_until",
     }
 )
 """Fields of an event's data that the history keeps."""
@@ -193,6 +196,7 @@ def _event(document: Mapping[str, Any], data: Mapping[str, Any]) -> RecordedEven
         finding=_finding(data.get("diagnosis")),
         check_id=_text(data, "check_id"),
         message=_message(data.get("message")),
+        kept_until=_time(data, "kept_until"),
     )
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import datetime
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 
 from gpu_recovery.core.event_history.intervals import Interval, intervals_of
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import LIVE, RUNS, TERMINAL, WAITING, JobStatus
 
+RUNS_MAX = 16
+"""Runs of a job that have ended, of which it is not known yet how much work is done again."""
+REPORTED_WITHIN = timedelta(hours=1)
+"""Time from the beginning of a run within which its recovery is reported, if it is one."""
 RECOVERIES_MAX = 2_000
 """Recoveries of a day and a group whose length is kept."""
 HELD = frozenset(status.value for status in (*LIVE, JobStatus.DIAGNOSING))
@@ -31,11 +35,46 @@ _ENDS = {JobStatus.SUCCEEDED: "succeeded", JobStatus.FAILED: "failed", JobStatus
 
 
 @dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of a job since it was last known up to when its work was kept.
+
+    ended: begin and end of each run that has ended, at most RUNS_MAX.
+    since: beginning of the present run; None if the job does not run.
+    """
+
+    ended: tuple[tuple[datetime, datetime], ...] = ()
+    since: datetime | None = None
+
+    def is_known(self, has_ended: bool) -> bool:
+        """Return whether no work is done again that is not counted yet. `has_ended`: no run of the job will follow."""
+        return not self.ended or (has_ended and len(self.ended) == 1)
+
+    def at(self, status: str, since: datetime) -> Runs:
+        """Return the runs after the job had a status since a time."""
+        if status in _RUN:
+            return self if self.since is not None else replace(self, since=since)
+        return self if self.since is None else Runs((*self.ended, (self.since, since))[-RUNS_MAX:])
+
+    def lasts(self, at: datetime) -> bool:
+        """Return whether the present run lasts for so long at a time that no recovery will be reported for it."""
+        return self.since is not None and at - self.since > REPORTED_WITHIN
+
+    def again_s(self, kept_until: datetime, begin: datetime) -> float:
+        """Return the seconds of runs that are done again, if the work up to a time was kept.
+
+        Runs that ended before `begin`, the beginning of the day, are left out. On that day the job was not known.
+        """
+        lost = (until - max(since, kept_until) for since, until in self.ended if until > max(kept_until, begin))
+        return sum(each.total_seconds() for each in lost)
+
+
+@dataclass(frozen=True, slots=True)
 class JobStanding:
     """A job at a moment.
 
     has_run:    whether an attempt of the job has begun.
     stopped_at: time at which its gang was stopped or ended for a recovery that is not over; None otherwise.
+    runs:       its runs of which it is not known yet how much work is done again.
     """
 
     status: str
@@ -44,6 +83,7 @@ class JobStanding:
     priority: str
     has_run: bool
     stopped_at: datetime | None
+    runs: Runs = Runs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +104,9 @@ class Figures:
     lost:       from the stop of a gang until every rank ran again, or until the job was given up.
     recoveries: seconds of each recovery that ended with every rank running.
     incidents:  incidents of jobs that began.
+    known_held: in statuses that hold instances, of jobs of which all work that was done again is known.
+    known_line: in the queue after the first attempt, of these jobs.
+    known_work: running, of these jobs, less the work that was done again.
     available:  instance-hours in AVAILABLE; only for the fleet, as `present`, the instance-hours of all instances.
     """
 
@@ -80,6 +123,9 @@ class Figures:
     canceled: int = 0
     available: float = 0.0
     present: float = 0.0
+    known_held: float = 0.0
+    known_line: float = 0.0
+    known_work: float = 0.0
 
     def add(self, other: Figures) -> None:
         """Add the figures of another group or day."""
@@ -90,6 +136,20 @@ class Figures:
     def running_share(self) -> float | None:
         """Running of held GPU-hours: an upper bound of the effective training time ratio; None without any."""
         return self.running / self.held if self.held else None
+
+    @property
+    def ettr(self) -> float | None:
+        """Effective training time ratio of the jobs of which all work that was done again is known; None without any.
+
+        Work that was done again counts on the day on which it is known.
+        """
+        spent = self.known_held + self.known_line
+        return max(0.0, self.known_work / spent) if spent else None
+
+    @property
+    def ettr_share(self) -> float | None:
+        """Share of the held GPU-hours of which `ettr` is known; None without any held."""
+        return self.known_held / self.held if self.held else None
 
     @property
     def fleet_available(self) -> float | None:
@@ -128,6 +188,7 @@ def roll_up(
     moves: dict[EventKind, dict[str, list[RecordedEvent]]] = {EventKind.JOB: {}, EventKind.INSTANCE: {}}
     figures: dict[GroupKey, Figures] = {FLEET: Figures()}
     incidents: dict[str, RecordedEvent] = {}
+    recoveries: dict[str, list[RecordedEvent]] = {}
     for event in sorted(within.values(), key=lambda event: (event.version, event.kind)):
         if event.kind in moves:
             moves[event.kind].setdefault(event.record, []).append(event)
@@ -135,12 +196,14 @@ def roll_up(
             for group in _groups(figures, (event.user, event.priority)):
                 group.recovered += event.kind is EventKind.RECOVERY_SUCCEEDED
                 group.given_up += event.kind is EventKind.RECOVERY_FAILED
+        if event.kind is EventKind.RECOVERY_SUCCEEDED:
+            recoveries.setdefault(event.record, []).append(event)
         if event.incident_id and event.job_id and not event.is_about_instance and _began(event, since, until):
             incidents.setdefault(event.incident_id, event)
     for event in incidents.values():
         for group in _groups(figures, (event.user, event.priority)):
             group.incidents += 1
-    jobs = _jobs(standing.jobs, moves[EventKind.JOB], figures, since, until)
+    jobs = _jobs(standing.jobs, moves[EventKind.JOB], recoveries, figures, (since, until))
     instances = _instances(standing.instances, moves[EventKind.INSTANCE], figures[FLEET], since, until)
     for group in figures.values():
         group.recoveries = sorted(group.recoveries)[-RECOVERIES_MAX:]
@@ -159,11 +222,12 @@ def _groups(figures: dict[GroupKey, Figures], key: GroupKey) -> Sequence[Figures
 def _jobs(
     before: Mapping[str, JobStanding],
     moves: Mapping[str, list[RecordedEvent]],
+    recoveries: Mapping[str, list[RecordedEvent]],
     figures: dict[GroupKey, Figures],
-    since: datetime,
-    until: datetime,
+    times: tuple[datetime, datetime],
 ) -> dict[str, JobStanding]:
-    after: dict[str, JobStanding] = {}
+    """Add the courses of the jobs to the figures, and return the jobs that stand at the end of `times`."""
+    (since, until), after = times, dict[str, JobStanding]()
     for job_id in sorted({*before, *moves}):
         course = moves.get(job_id, [])
         known = before.get(job_id) or _first(course[0], since)
@@ -172,14 +236,15 @@ def _jobs(
                 if event.after in _ENDS:
                     name = _ENDS[JobStatus(event.after)]
                     setattr(group, name, getattr(group, name) + 1)
-        course_of = _Course(known, _groups(figures, (known.user, known.priority)))
+        course_of = _Course(known, _groups(figures, (known.user, known.priority)), recoveries.get(job_id, []), since)
         start = since if job_id in before or known.status else course[0].at
         for interval in intervals_of(course, known.status, max(start, since), until):
             course_of.follow(interval)
         last = course[-1].after if course else known.status
+        course_of.end(last)
         if last not in _ENDED:
             after[job_id] = JobStanding(
-                last, known.gpus, known.user, known.priority, course_of.has_run, course_of.stopped_at
+                last, known.gpus, known.user, known.priority, course_of.has_run, course_of.stopped_at, course_of.runs
             )
     return after
 
@@ -194,9 +259,16 @@ def _first(event: RecordedEvent, since: datetime) -> JobStanding:
 class _Course:
     """The course of one job through its intervals. It adds to the figures of its groups."""
 
-    def __init__(self, known: JobStanding, groups: Sequence[Figures]) -> None:
+    def __init__(
+        self, known: JobStanding, groups: Sequence[Figures], recoveries: Iterable[RecordedEvent], since: datetime
+    ) -> None:
         self.gpus, self.groups = known.gpus, groups
-        self.has_run, self.stopped_at = known.has_run, known.stopped_at
+        self.has_run, self.stopped_at, self.runs = known.has_run, known.stopped_at, known.runs
+        if self.runs.lasts(since):
+            self.runs = Runs(since=self.runs.since)  # that is not known is a matter of the days before
+        self._is_known, self._begin = True, since
+        self._recoveries = list(recoveries)
+        self._hours: dict[str, float] = dict.fromkeys(("held", "line", "work"), 0.0)
 
     def follow(self, interval: Interval) -> None:
         """Add an interval, and the change of status that ended it."""
@@ -210,9 +282,35 @@ class _Course:
                 group.lost += gpu_hours
             if interval.status in _LINE and self.has_run:
                 group.in_line += gpu_hours
+        self._hours["held"] += gpu_hours * (interval.status in HELD)
+        self._hours["line"] += gpu_hours * (interval.status in _LINE and self.has_run)
+        self._hours["work"] += gpu_hours * (interval.status in _RUN)
+        if self.runs.lasts(interval.since) and self.runs.ended:
+            self._is_known, self.runs = False, Runs(since=self.runs.since)  # up to when work was kept stays unknown
+        self.runs = self.runs.at(interval.status, interval.since)
+        self._recovered(interval.ended_by)
         self.has_run = self.has_run or interval.status in HELD
         if interval.ended_by is not None:
             self._moved(interval.ended_by)
+
+    def _recovered(self, before: RecordedEvent | None) -> None:
+        """Take the work off that is done again after the recoveries up to an event, or after all that are left."""
+        while self._recoveries and (before is None or self._recoveries[0].version <= before.version):
+            kept_until = self._recoveries.pop(0).kept_until
+            if kept_until is None or not self.runs.ended:
+                self._is_known = False
+            else:
+                self._hours["work"] -= self.runs.again_s(kept_until, self._begin) / 3_600 * self.gpus
+            self.runs = Runs(since=self.runs.since)
+
+    def end(self, status: str) -> None:
+        """Add the job to the figures of the jobs of which all work that was done again is known, if it is one."""
+        self._recovered(None)
+        if self._is_known and self.runs.is_known(status in _ENDED):
+            for group in self.groups:
+                group.known_held += self._hours["held"]
+                group.known_line += self._hours["line"]
+                group.known_work += self._hours["work"]
 
     def _moved(self, event: RecordedEvent) -> None:
         if event.after == JobStatus.RUNNING and self.stopped_at is not None:

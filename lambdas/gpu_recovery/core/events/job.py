@@ -128,9 +128,14 @@ class ProgressStopped(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingContinued(JobEvent):
-    """The training of a relaunched attempt has gone on, so its recovery has succeeded; `sentence` says how we know."""
+    """The training of a relaunched attempt has gone on, so its recovery has succeeded; `sentence` says how we know.
+
+    kept_until: time up to which the work of the former attempts was kept, so that the later work is done again; None if
+        it is not known.
+    """
 
     sentence: str
+    kept_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
+from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 
@@ -174,6 +175,12 @@ def recovered(job: Job, event: events.TrainingContinued, context: DecisionContex
     if job.incident_id is None:
         return Ignore("no incident is open")
     reason = f"recovered: {event.sentence}"
-    data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
+    data: dict[str, Any] = {
+        "job_id": job.job_id,
+        "attempt": job.attempt,
+        "incident_id": job.incident_id,
+        "reason": reason,
+        "kept_until": None if event.kept_until is None else utc_text(event.kept_until),
+    }
     orders = (jobs.recovered(job, event.sentence), commands.PublishEvent("Recovery Succeeded", data))
     return Step(JobStatus.RUNNING, reason, dict(INCIDENT_CLOSED), orders)
