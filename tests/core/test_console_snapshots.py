@@ -55,7 +55,11 @@ def fleets(draw: st.DrawFn) -> list[ListedInstance]:
             silent_since=draw(st.none() | st.just(AT)),
             held=draw(st.none() | st.just(RepairHold(AT, "the budget"))),
             departure=draw(st.none() | st.just(LEAVES)),
-            health=draw(st.sampled_from([{}, {HealthKind.NODE_AGENT: IMPAIRED}])),
+            health=draw(
+                st.sampled_from(
+                    [{}, {HealthKind.NODE_AGENT: IMPAIRED}, {HealthKind.NODE_AGENT: replace(IMPAIRED, cleared=True)}]
+                )
+            ),
             agent_connected=draw(st.booleans()),
         )
 
@@ -109,7 +113,9 @@ def assert_decodes(shown: Mapping[str, Any], members: Mapping[str, Any], fleet: 
         assert (shown["jobs"][job[at] - 1] if job[at] else "") == min(record.claims, default="")
         assert bool(flags[at] & MapFlag.SILENT) == (record.silent_since is not None)
         assert bool(flags[at] & MapFlag.HELD) == (record.held is not None and record.status == "QUARANTINED")
-        impaired = any(report.status is HealthStatus.IMPAIRED for report in record.health.values())
+        impaired = any(
+            report.status is HealthStatus.IMPAIRED and not report.cleared for report in record.health.values()
+        )
         assert bool(flags[at] & MapFlag.SUSPECTED) == (impaired or bool(record.orphaned_ranks))
         assert bool(flags[at] & MapFlag.LEAVING) == (record.departure is not None)
         assert bool(flags[at] & MapFlag.RESERVED) == bool(record.reserved_for)
