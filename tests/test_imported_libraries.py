@@ -23,6 +23,7 @@ IMPORTS = {
         "gpu_recovery.core.policy",
         "gpu_recovery.core.queue.priority",
         "gpu_recovery.core.errors",
+        "gpu_recovery.core.event_origin",
         "gpu_recovery.core.health_signals",
         "gpu_recovery.core.metrics",
     },

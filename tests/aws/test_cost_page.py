@@ -9,7 +9,8 @@ import pytest
 
 from simulator.faults.delivery import prompt
 from tests.aws import cost_page
-from tests.aws.cost_page import COLUMNS, PAGE, PRICES, VOLUMES, counting_world
+from tests.aws.call_counting import counting_world
+from tests.aws.cost_page import COLUMNS, PAGE, PRICES, VOLUMES
 from tests.markdown import READMES, Page
 
 pytestmark = pytest.mark.slow
