@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.wire.json_body import time_text
 
 from console.fake.model import Size
@@ -319,3 +321,19 @@ def test_a_cell_has_whole_pixels_of_the_screen(open_: Open, fake: FakeServer, ra
     tab.page.locator("input[type=search]").fill("")
     drawn.hover(position={"x": box["x"] - area["x"] + 2, "y": box["y"] - area["y"] + 2})
     tab.page.locator(".heatmap .card", has_text=ids(fake)[123]).wait_for()
+
+
+def test_the_fleet_page_releases_with_the_dialog_of_the_instance_page(open_: Open, fake: FakeServer) -> None:
+    """Both name the job that still works on the instance."""
+    name = in_use(fake)
+    with fake.lock:
+        working = fake.deployment.instances[name]
+        fake.deployment.instances[name] = replace(working, status=InstanceStatus.QUARANTINED, reason="loose cable")
+    tab = open_("#/fleet")
+    tab.page.get_by_role("row").filter(has_text=name).filter(has_text="loose cable").get_by_role(
+        "button", name="Release"
+    ).first.click()
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_text(min(working.claims)).wait_for()
+    assert name in dialog.inner_text()
+    dialog.locator(".back").click()
