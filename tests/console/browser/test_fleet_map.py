@@ -137,9 +137,13 @@ def test_a_map_that_is_older_than_the_last_is_not_shown(open_: Open, fake: FakeS
     canvas(tab)
     with fake.lock:
         old = fake.deployment.map(gpu=False)
-    name = in_use(fake)
-    move(fake, name)
     clock.passes(61)
+    name = in_use(fake)
+    with fake.lock:  # without an event: maps alone show it
+        working = fake.deployment.instances[name]
+        fake.deployment.instances[name] = replace(
+            working, status=InstanceStatus.CHECKING, status_at=clock.now, version=working.version + 1
+        )
     refresh(tab)
     cursor = seek(tab, name)
     says(cursor, "checking")
@@ -173,15 +177,15 @@ def test_events_may_come_twice_late_and_in_any_order(open_: Open, fake: FakeServ
     cursor = seek(tab, name)
     clock.passes(30)
     checks = event(fake, name, 2, "AVAILABLE", "CHECKING")
-    reboots = event(fake, name, 3, "CHECKING", "REBOOTING")
+    reboots = event(fake, name, 3, "CHECKING", "REBOOTING", ago_s=1)  # the clocks of two functions differ
     tell(tab, [reboots, reboots, event(fake, name, 1, "CHECKING", "QUARANTINED", ago_s=4_000_000)])
     says(cursor, "rebooting")
-    tell(tab, [checks, reboots, checks])  # the older event comes last, in the same second
+    tell(tab, [checks, reboots, checks])
     says(cursor, "rebooting")
     listed = tab.page.get_by_label("Events", exact=True).first.get_by_role("listitem").filter(has_text=name)
     assert [row.split("\n")[-1] for row in listed.all_inner_texts()] == [
-        "because of 3",
         "because of 2",
+        "because of 3",
         "because of 1",
     ]
     clock.passes(31)
@@ -192,6 +196,18 @@ def test_events_may_come_twice_late_and_in_any_order(open_: Open, fake: FakeServ
     says(cursor, "in use")
     with fake.lock:
         assert fake.deployment.instances[name].status.value == "AVAILABLE"
+
+
+def test_an_event_of_the_second_in_which_the_status_began_is_not_newer(open_: Open, fake: FakeServer) -> None:
+    """The map has whole seconds. An event that does not begin at the status which the map shows came before it."""
+    name = in_use(fake)
+    move(fake, name)
+    tab = open_()
+    canvas(tab)
+    cursor = seek(tab, name)
+    tell(tab, [event(fake, name, 0, "VERIFYING", "QUARANTINED")])
+    tab.page.get_by_label("Events", exact=True).first.get_by_text("because of 0").wait_for()
+    says(cursor, "checking")
 
 
 def test_a_tab_that_was_away_reads_the_events_page_by_page(open_: Open, fake: FakeServer, clock: StandingClock) -> None:
