@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from console.fake.server import FakeServer
-from tests.console.browser.conftest import VIOLATIONS, Visit
+from tests.console.browser.visit import Visit
 from tests.sandbox.patience import wait_until
 
 OVERVIEW, MAP, MEMBERS, EVENTS = (
@@ -45,12 +45,12 @@ Open = Callable[..., Visit]
 
 @contextmanager
 def tabs(browser: Any, fake: FakeServer) -> Iterator[Open]:
-    """Open tabs and sign in. A page that throws, or breaks the Content Security Policy, fails.
+    """Open tabs and sign in. A page that throws, breaks the policy, or keeps a token where it must not, fails.
 
     The function `open_` takes the place, the width, the pixels of the device for one CSS pixel, whether the browser's
     clock is the test's, and a function that prepares the page before it is opened.
     """
-    opened: list[tuple[Any, Visit]] = []
+    opened: list[Visit] = []
 
     def open_(
         place: str = "#/",
@@ -63,11 +63,8 @@ def tabs(browser: Any, fake: FakeServer) -> Iterator[Open]:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, locale="en-GB", device_scale_factor=ratio
         )
-        context.add_init_script(VIOLATIONS)
-        tab = Visit(context.new_page(), fake.url)
-        tab.page.on("pageerror", lambda error: tab.errors.append(str(error)))
-        tab.page.on("request", lambda request: tab.requests.append((request.method, request.url, {})))
-        opened.append((context, tab))
+        tab = Visit.of(context.new_page(), fake.url)
+        opened.append(tab)
         if clocked:
             tab.page.clock.install()
         prepare(tab.page)
@@ -76,10 +73,10 @@ def tabs(browser: Any, fake: FakeServer) -> Iterator[Open]:
         return tab
 
     yield open_
-    for context, tab in opened:
-        found, errors = tab.violations(), tab.errors
-        context.close()
-        assert (found, errors) == ([], [])
+    found = [each for tab in opened for each in tab.faults()]
+    for tab in opened:
+        tab.page.context.close()
+    assert found == []
 
 
 def asked(tab: Visit) -> Counter[str]:

@@ -13,7 +13,6 @@ from gpu_recovery.wire.json_body import time_text
 
 from console.fake.model import Size
 from console.fake.server import FakeServer, running
-from tests.console.browser.conftest import Visit
 from tests.console.browser.fake_fleet import (
     DRAWN,
     EVENTS,
@@ -27,6 +26,7 @@ from tests.console.browser.fake_fleet import (
     seek,
     tabs,
 )
+from tests.console.browser.visit import Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 SIZE = Size(instances=400, jobs=40, events_a_second=0)
@@ -227,7 +227,7 @@ def test_a_tab_that_was_away_reads_the_events_page_by_page(open_: Open, fake: Fa
     assert after == sorted(set(after)) and len(after) == 3
 
 
-def test_the_events_stay_while_nobody_follows_them(open_: Open, fake: FakeServer) -> None:
+def test_the_events_stay_while_nobody_follows_them(open_: Open, fake: FakeServer, clock: StandingClock) -> None:
     """The map goes on. With "follow" the newest are there at once."""
     tab = open_()
     canvas(tab)
@@ -237,11 +237,13 @@ def test_the_events_stay_while_nobody_follows_them(open_: Open, fake: FakeServer
     refresh(tab)
     section.get_by_text(first).wait_for()
     section.get_by_label("Follow").uncheck()
+    clock.passes(1)
     move(fake, second)
     refresh(tab)
+    says(seek(tab, second), "checking")
     assert second not in section.inner_text()
     section.get_by_label("Follow").check()
-    assert second in section.get_by_role("listitem").first.inner_text()
+    section.locator("li:first-child", has_text=second).wait_for()
 
 
 def test_the_mode_stays_when_the_map_is_read_again(open_: Open) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from console.fake.model import Size
 from console.fake.server import FakeServer, running
-from tests.console.browser.conftest import Visit
 from tests.console.browser.fake_fleet import (
     EVENTS,
     MAP,
@@ -28,6 +27,7 @@ from tests.console.browser.fake_fleet import (
     refresh,
     tabs,
 )
+from tests.console.browser.visit import Visit
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
