@@ -1,91 +1,102 @@
-"""The web console in front of 10,000 instances and 50,000 jobs: times in Chromium, and the encoding of the snapshots.
+"""The web console in front of 10,000 instances and 50,000 jobs, with the budget of each figure.
 
-The deployment is a fake server on loopback (`console/fake`). Timings on a shared computer are upper bounds. Without a
-browser only the encoding is measured.
+    python -m benchmarks.console    measures only this, and writes it into results.json
+
+Chromium measures the pages, in front of a fake server on loopback (`console/fake`): see `console_browser.py`. The
+functions run in a process of their own in front of a server of the fleet: see `console_functions.py`. Timings on a
+shared computer are upper bounds. Without a browser only the functions are measured.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
+import multiprocessing
 import os
-import shutil
-import statistics
-import time
-from datetime import UTC, datetime
-from typing import Any
+import subprocess
+import sys
 
-from gpu_recovery.core.console_snapshots import map_document, members_document
+from benchmarks import results
+from benchmarks.console_browser import CHROMIUM, page_figures
+from benchmarks.fleet import ROOT
+from benchmarks.fleet_server import serve
+from console.fake.model import Size
+from tests.aws.environment import CREDENTIALS, FUNCTION
 
-from console.fake.model import Deployment, Size
-from console.fake.server import running
-
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
-VISITS = 5
-"""Visits of the page. The figures are medians."""
-_MAP = ".heatmap .area canvas[data-drawn]"
-_LONG_TASKS = """
-window.longest = 0;
-new PerformanceObserver((list) => {
-  for (const task of list.getEntries()) window.longest = Math.max(window.longest, task.duration);
-}).observe({ entryTypes: ["longtask"] });
-"""
-"""Script that keeps the duration of the longest task of the main thread. Chromium reports tasks from 50 ms on."""
+BUDGETS: dict[str, float] = {
+    "first_paint_ms": 500,
+    "first_paint_slow_ms": 1_500,
+    "sign_in_to_map_ms": 1_500,
+    "draw_event_ms": 8,
+    "draw_whole_ms": 50,
+    "task_p99_ms": 50,
+    "heap_mib": 80,
+    "heap_growth": 1.1,
+    "scroll_frames_a_second": 55,
+    "rows": 100,
+    "elements": 3_000,
+    "overview_s_p50": 0.03,
+    "overview_s_p99": 0.1,
+    "map_s_p50": 0.03,
+    "map_s_p99": 0.1,
+    "snapshot_writes": 4,
+    "reconciler_snapshots_s": 1,
+    "scheduler_snapshot_s": 0.3,
+}
+"""Upper bound of each figure; of the frames a second, the lower bound. `rows` is the longest page of a list."""
 
 
 def console_figures(
-    instances: int = 10_000, jobs: int = 50_000, visits: int = VISITS, follow_s: int = 60
-) -> dict[str, Any]:
-    """Return seconds, bytes and milliseconds by name.
+    size: Size | None = None, visits: int = 5, follow_s: int = 60, heap_s: int = 600, requests: int = 200
+) -> dict[str, dict[str, float]]:
+    """Return each figure with its budget.
 
     Args:
-        instances: instances of the deployment.
-        jobs: its jobs.
-        visits: visits of the page.
-        follow_s: seconds for which the last visit follows the events.
+        size: numbers of the deployment.
+        visits: visits of the page. The figures of a visit are medians.
+        follow_s: seconds for which the tasks of a tab that follows the events are measured.
+        heap_s: seconds after which its memory is compared with that after `follow_s`.
+        requests: requests to each polled route.
     """
-    size = Size(instances, jobs)
-    figures = _encoding(Deployment(size, datetime.now(UTC)))
-    return figures | (_page(size, visits, follow_s) if CHROMIUM else {})
+    whole = size or Size()
+    measured = _functions(whole, requests)
+    if CHROMIUM:
+        measured |= page_figures(whole, visits, follow_s, heap_s)
+    return {
+        name: {"measured": figure, **({"budget": BUDGETS[name]} if name in BUDGETS else {})}
+        for name, figure in measured.items()
+    }
 
 
-def _encoding(deployment: Deployment) -> dict[str, Any]:
-    records = list(deployment.instances.values())
-    began = time.process_time()
-    members = members_document(records)
-    shown = map_document(records, members["members"])
-    texts = [json.dumps(document).encode() for document in (members, shown)]
-    sizes = [len(gzip.compress(text, 6, mtime=0)) for text in texts]
-    taken = time.process_time() - began
-    return {"encoding_s": round(taken, 3), "members_bytes": sizes[0], "map_bytes": sizes[1]}
-
-
-def _page(size: Size, visits: int, follow_s: int) -> dict[str, Any]:
-    """Sign in and wait for the map, some times. Then follow the events."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415  # only these figures need the browser's driver
-
-    to_map: list[float] = []
-    arguments = ["--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    with running(size) as server, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*arguments, "--enable-precise-memory-info"])
-        for visit in range(visits):
-            page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-            page.add_init_script(_LONG_TASKS)
-            page.goto(server.url)
-            page.locator("input[name=token]").fill("any text")
-            began = time.monotonic()
-            page.locator("form button[type=submit]").click()
-            page.locator(_MAP).wait_for()
-            to_map.append(time.monotonic() - began)
-            if visit < visits - 1:
-                page.context.close()
-        page.evaluate("window.longest = 0")
-        page.wait_for_timeout(follow_s * 1_000)
-        figures = {
-            "sign_in_to_map_ms": round(statistics.median(to_map) * 1_000),
-            "longest_task_ms": round(page.evaluate("window.longest")),
-            "heap_mib": round(page.evaluate("performance.memory.usedJSHeapSize") / 2**20, 1),
-            "elements": page.evaluate("document.getElementsByTagName('*').length"),
+def _functions(size: Size, requests: int) -> dict[str, float]:
+    processes = multiprocessing.get_context("spawn")
+    ours, theirs = processes.Pipe()
+    server = processes.Process(target=serve, args=(size.instances, size.jobs, theirs), daemon=True)
+    server.start()
+    theirs.close()
+    try:
+        environment = {
+            **CREDENTIALS,
+            **FUNCTION,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{ours.recv()}",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "lambdas"), str(ROOT)]),
+            "PATH": os.environ["PATH"],
+            "POWERTOOLS_TRACE_DISABLED": "1",
+            "REQUESTS": str(requests),
         }
-        browser.close()
-    return figures
+        command = [sys.executable, "-m", "benchmarks.console_functions"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, check=False)
+        if run.returncode:
+            raise RuntimeError(run.stderr[-2_000:])
+        ours.send("counts")
+        counted = ours.recv()
+    finally:
+        ours.close()
+        server.join()
+    figures: dict[str, float] = json.loads(run.stderr.strip().splitlines()[-1])
+    return figures | {"snapshot_writes": counted["PutObject"]}
+
+
+if __name__ == "__main__":
+    figures = console_figures()
+    results.update("console", figures)
+    print(json.dumps(figures, indent=2))

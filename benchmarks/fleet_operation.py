@@ -46,8 +46,8 @@ def _schedule() -> int:
     return 0
 
 
-def _first_page(path: str) -> Callable[[], int]:
-    """Return an operation that reads one page of a list, and returns the bytes of the answer."""
+def first_page(path: str, **headers: str) -> Callable[[], int]:
+    """Return an operation that reads one page of a list, and returns the bytes of the answer as API Gateway gets it."""
 
     def read() -> int:
         event = {
@@ -55,7 +55,7 @@ def _first_page(path: str) -> Callable[[], int]:
             "routeKey": "ANY /{proxy+}",
             "rawPath": path,
             "rawQueryString": "",
-            "headers": {"authorization": "Bearer token"},
+            "headers": {"authorization": "Bearer token", **headers},
             "isBase64Encoded": False,
             "requestContext": {"http": {"method": "GET", "path": path}, "stage": "$default", "requestId": "r-1"},
         }
@@ -70,9 +70,9 @@ def _first_page(path: str) -> Callable[[], int]:
 OPERATIONS: dict[str, Callable[[], int]] = {
     "reconciler round": _reconcile,
     "scheduler pass": _schedule,
-    "GET /instances": _first_page("/api/v2/instances"),
-    "GET /queue": _first_page("/api/v2/queue"),
-    "GET /jobs": _first_page("/api/v2/jobs"),
+    "GET /instances": first_page("/api/v2/instances"),
+    "GET /queue": first_page("/api/v2/queue"),
+    "GET /jobs": first_page("/api/v2/jobs"),
 }
 """The operations by name. Each returns the bytes of its answer, 0 if it has none."""
 

@@ -36,7 +36,8 @@ from gpu_recovery.core.state_machine import HistoryEntry
 from simulator.dynamodb.botocore_handler import respond
 from simulator.dynamodb.capacity_meter import CapacityMeter
 from simulator.dynamodb.double import DynamoDb
-from tests.aws.deployed_tables import create_tables
+from tests.aws.deployed_tables import create_history_table, create_tables
+from tests.aws.environment import FUNCTION
 
 JOBS, INSTANCES = "ecs-job-sub", "ecs_container_instance"
 HISTORY = 60
@@ -163,6 +164,7 @@ def fill(service: DynamoDb, instances: int, jobs: int) -> None:
         jobs: number of waiting jobs. All instances run further jobs, so no waiting job can start.
     """
     create_tables(_Creating(service), JOBS, INSTANCES)
+    create_history_table(_Creating(service), FUNCTION["EVENT_HISTORY_TABLE_NAME"])
     now = datetime.now(UTC)
     past = typed({"history": encode(history(now))})["history"]  # one list, which all items share
     placed = instances // GANG
@@ -209,6 +211,7 @@ class FleetServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.instances = instances
         self.dynamodb, self.counted, self.lock = DynamoDb(), Counter[str](), Lock()
+        self.objects: dict[str, bytes] = {}
         self.meter = self.dynamodb.meter = CapacityMeter()
         fill(self.dynamodb, instances, jobs)
         self.meter.clear()
@@ -317,14 +320,42 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def do_PUT(self) -> None:
-        """Accept an object for S3."""
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
+        """Keep an object for S3."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Content-Encoding") == "aws-chunked":
+            body = _unchunked(body)
+        with self.server.lock:
+            self.server.counted["PutObject"] += 1
+            self.server.objects[self.path.partition("?")[0]] = body
+        self._send(200, b"")
+
+    def do_GET(self) -> None:
+        """Return an object of S3."""
+        with self.server.lock:
+            self.server.counted["GetObject"] += 1
+            body = self.server.objects.get(self.path.partition("?")[0])
+        self._send(404, b"<Error><Code>NoSuchKey</Code></Error>") if body is None else self._send(200, body)
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
+
+
+def _unchunked(body: bytes) -> bytes:
+    """Return the object in a body of AWS chunks, each after a line with its size in hexadecimal digits."""
+    whole = b""
+    while body:
+        line, _, body = body.partition(b"\r\n")
+        size = int(line.partition(b";")[0], 16)
+        if size == 0:
+            break
+        whole, body = whole + body[:size], body[size + 2 :]
+    return whole
 
 
 def serve(instances: int, jobs: int, connection: Connection) -> None:

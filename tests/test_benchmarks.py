@@ -25,6 +25,7 @@ from benchmarks import (
     simulator_speed,
     stragglers,
 )
+from console.fake.model import Size
 from infra.functions import FUNCTIONS, ONE_PROCESSOR_MIB
 
 
@@ -36,7 +37,7 @@ def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "agent": lambda: agent.agent_figures(0.2),
-    "console": lambda: console.console_figures(8, 16, visits=1, follow_s=0),
+    "console": lambda: _flat(console.console_figures(Size(8, 16), visits=1, follow_s=0, heap_s=0, requests=1)),
     "decisions": lambda: decisions.decision_figures(3),
     "diagnosis": lambda: {"seconds": diagnosis.window_figures(16)["seconds"]},
     "log_kinds": lambda: {name: len(scores) for name, scores in log_kinds.log_kind_figures().items()},
@@ -49,10 +50,13 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
-ELSEWHERE = {"submission", "results", "intervals", "branch_coverage", "fleet_server", "fleet_operation"}
-"""What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`.
+ELSEWHERE = {"submission", "results", "intervals", "branch_coverage", "fleet_server", "fleet_operation"} | {
+    "console_browser",
+    "console_functions",
+}
+"""What needs a deployment of its own, what is a part of another benchmark, and what is none.
 
-`scoreboard/` has its own tests, in `tests/test_scoreboard.py`.
+`diagnosis` measures the cases of `fault_cases/`. `scoreboard/` has its own tests, in `tests/test_scoreboard.py`.
 """
 
 

@@ -25,8 +25,10 @@ from gpu_recovery.wire.json_body import time_text
 
 GPUS, RACK, GANG, ZONES = 8, 40, 16, 3
 """GPUs of an instance, instances of a rack and of a large job, and Availability Zones."""
-FEED = 20
-"""Events of an overview."""
+FEED, FEED_KEPT = 20, 2_000
+"""Events of an overview, and those that the event feed keeps."""
+FEED_LATE = timedelta(seconds=30)
+"""A cursor of the event feed stays so far behind, as that of the job API does: events of this time come twice."""
 POLICY = PRESETS[Preset.ADAPTIVE]
 _NEXT = {
     InstanceStatus.AVAILABLE: (InstanceStatus.CHECKING, "kernel log: XID_79 GPU has fallen off the bus"),
@@ -54,9 +56,9 @@ class Deployment:
     def __init__(self, size: Size, now: datetime, seed: int = 1) -> None:
         self.size, self.began, self.now = size, now, now
         self._random = random.Random(seed)
-        self._told = 0
+        self._told = self._due = 0
         self.gpu_history = True
-        self.events: deque[dict[str, Any]] = deque(maxlen=FEED)
+        self.events: deque[dict[str, Any]] = deque(maxlen=FEED_KEPT)
         self.fleet = Fleet(gpu_instances=size.instances, counted=True)
         self.jobs = [self._job(number) for number in range(size.jobs)]
         records = [self._instance(number) for number in range(size.instances)]
@@ -124,16 +126,20 @@ class Deployment:
     def advance(self, now: datetime) -> None:
         """Let the events of the time until `now` happen."""
         due = int((now - self.began).total_seconds() * self.size.events_a_second)
-        while self._told < due:
-            self._told += 1
-            self._happens(self.began + timedelta(seconds=self._told / self.size.events_a_second))
+        while self._due < due:
+            self._due += 1
+            self._happens(self.began + timedelta(seconds=self._due / self.size.events_a_second))
         self.now = now
 
     def _happens(self, at: datetime) -> None:
         self._moving = [name for name in self._moving if self.instances[name].status in _MOVES]
         names = self._moving if len(self._moving) > self.size.instances // 200 else self._ids
-        record = self.instances[self._random.choice(names)]
+        self._move(self._random.choice(names), at)
+
+    def _move(self, instance_id: str, at: datetime) -> None:
+        record = self.instances[instance_id]
         after, reason = _NEXT[record.status]
+        self._told += 1
         self.events.append(
             {
                 "id": f"{record.instance_id}/{record.version + 1}/instance_state_changed",
@@ -146,6 +152,10 @@ class Deployment:
                 "after": after.value,
                 "reason": reason,
                 "incident_id": None,
+                "check_id": None,
+                "failure": None,
+                "diagnosis": None,
+                "message": None,
             }
         )
         if after in _MOVES and record.instance_id not in self._moving:
@@ -153,6 +163,17 @@ class Deployment:
         self.instances[record.instance_id] = replace(
             record, status=after, status_at=at, reason=reason, version=record.version + 1, held=None, need=None
         )
+
+    def move(self, instance_id: str) -> None:
+        """Let an instance change to its next status, with an event."""
+        self._move(instance_id, self.now)
+
+    def leave(self, instance_id: str) -> None:
+        """Let an instance leave the fleet. The next documents are made without it."""
+        del self.instances[instance_id]
+        self._ids.remove(instance_id)
+        self._moving = [name for name in self._moving if name != instance_id]
+        self.forget()
 
     # -- documents -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +189,7 @@ class Deployment:
         self._documents.clear()
 
     def members(self) -> dict[str, Any]:
-        """Return the members of the map. They never change."""
+        """Return the members of the map. They change only when an instance leaves."""
         if "members" not in self._documents:
             self._documents["members"] = (
                 self.began,
@@ -234,7 +255,7 @@ class Deployment:
                 }
                 for job in self.jobs[:3]
             ],
-            "events": list(self.events),
+            "events": list(self.events)[-FEED:],
             "week": {
                 "gpu_h_held": 9_000_000.0,
                 "gpu_h_running": 8_739_000.0,
@@ -252,6 +273,21 @@ class Deployment:
             "dead_letters": {"failed": 0, "undelivered": 0, "scheduler": 0},
             "missing": [],
         }
+
+    def feed(self, after: str | None, limit: int) -> dict[str, Any]:
+        """Return a page of the event feed. A cursor is the number of an event."""
+        numbers = range(self._told - len(self.events) + 1, self._told + 1)
+        numbered = list(zip(numbers, self.events, strict=True))
+        if after is None:
+            page = numbered[-limit:]
+        else:
+            page = [(number, event) for number, event in numbered if number > int(after)][:limit]
+        if after is not None and len(page) == limit:
+            position = page[-1][0]
+        else:
+            late = time_text(self.now - FEED_LATE) or ""
+            position = max([int(after or 0), *(number for number, event in page if event["at"] <= late)])
+        return {"events": [event for _, event in page], "next_cursor": str(position)}
 
     def instance(self, instance_id: str) -> dict[str, Any] | None:
         """Return one instance; None if there is none."""

@@ -40,14 +40,21 @@ def _served() -> Any:
     return module
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class FakeServer(ThreadingHTTPServer):
-    """The server. `requests` counts the requests by method and path."""
+    """The server. `requests` counts the requests by method and path. `lock` is held by whoever uses `deployment`."""
 
     daemon_threads = True
 
-    def __init__(self, size: Size, port: int = 0, static: Path | None = None) -> None:
+    def __init__(
+        self, size: Size, port: int = 0, static: Path | None = None, clock: Callable[[], datetime] = _utc_now
+    ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.deployment = Deployment(size, datetime.now(UTC))
+        self.clock = clock
+        self.deployment = Deployment(size, clock())
         self.requests: Counter[str] = Counter()
         self.lock = Lock()
         self._static = static
@@ -74,7 +81,7 @@ class FakeServer(ThreadingHTTPServer):
         """Return status and body of a request to the API."""
         with self.lock:
             model = self.deployment
-            model.advance(datetime.now(UTC))
+            model.advance(self.clock())
             if method == "GET" and path.startswith("/api/v2/instances/"):
                 found = model.instance(unquote(path.removeprefix("/api/v2/instances/")))
                 return (
@@ -87,6 +94,7 @@ class FakeServer(ThreadingHTTPServer):
                 "GET /api/v2/fleet/map": lambda: model.map(query.get("gpu") == "1"),
                 "GET /api/v2/fleet/members": model.members,
                 "GET /api/v2/fleet/limits": model.limits,
+                "GET /api/v2/events": lambda: model.feed(query.get("after"), int(query.get("limit", "50"))),
                 "GET /api/v2/jobs": lambda: model.page_of_jobs(query),
                 "GET /api/v2/me": self._me,
                 "GET /api/v2/dead-letters": lambda: {"queues": []},
@@ -99,7 +107,7 @@ class FakeServer(ThreadingHTTPServer):
             return (200, route()) if route is not None else _problem(404, "no_such_thing", f"there is no {path}")
 
     def _session(self, role: str) -> dict[str, Any]:
-        ends = datetime.now(UTC) + timedelta(hours=12)
+        ends = self.clock() + timedelta(hours=12)
         return {"session": "grs_fake", "user": "fake operator", "role": role, "expires_at": time_text(ends)}
 
     def _me(self) -> dict[str, Any]:
@@ -130,6 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the header `Date` of an answer, in the time of the deployment."""
+        return super().date_time_string(self.server.clock().timestamp() if timestamp is None else timestamp)
 
     def do_GET(self) -> None:
         """Answer with a file of the console or a document."""
@@ -176,15 +188,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running(size: Size, port: int = 0, static: Path | None = None) -> Iterator[FakeServer]:
+def running(
+    size: Size, port: int = 0, static: Path | None = None, clock: Callable[[], datetime] = _utc_now
+) -> Iterator[FakeServer]:
     """Run the server in a thread for the duration of the block.
 
     Args:
         size: numbers of the deployment.
         port: port on loopback; 0 for any.
         static: folder of the built console; None for the committed one.
+        clock: returns the time of the deployment.
     """
-    server = FakeServer(size, port, static)
+    server = FakeServer(size, port, static, clock)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -3,8 +3,10 @@ import { type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { usePolled } from "../live";
+import { announce } from "../parts/announce";
 import { Confirm, type Order } from "../parts/confirm";
 import { Freshness } from "../parts/freshness";
+import { orderAbout, whyNot, wordsOfOrder } from "../parts/instance-orders";
 import { Loaded } from "../parts/loaded";
 import { Ago } from "../parts/time";
 import { to } from "../place";
@@ -53,9 +55,6 @@ const t = texts({
     rung: "Repair",
     because: "Why",
     evidence: "Evidence",
-    releaseOrder: "Release",
-    releaseSays: "{id} is checked and, if the check passes, gets jobs again.",
-    released: "{id} is {status}.",
     outTitle: "Instances that get no job",
     noOut: "Every instance may get jobs.",
     kind: "Kind",
@@ -113,9 +112,6 @@ const t = texts({
     rung: "修复方式",
     because: "原因",
     evidence: "证据",
-    releaseOrder: "释放",
-    releaseSays: "先检查 {id}，通过后重新接收任务。",
-    released: "{id} 现为 {status}。",
     outTitle: "不接收任务的实例",
     noOut: "所有实例都可接收任务。",
     kind: "类别",
@@ -277,7 +273,7 @@ function Shown({ limits, ordered, ask }: Asked) {
             <Link id={each.instance_id} />,
             <Ago at={each.since} bare />,
             <span lang="en">{each.because}</span>,
-            <Give order={release(each.instance_id)} ask={ask} />,
+            <GiveRelease id={each.instance_id} ask={ask} />,
           ]}
         </Rows>
       </section>
@@ -314,15 +310,28 @@ function Shown({ limits, ordered, ask }: Asked) {
   );
 }
 
-function release(id: string): Order {
-  return {
-    title: t("releaseOrder"),
-    says: <p>{t("releaseSays", { id })}</p>,
-    send: async () => {
-      const after = await bodyOf(client.POST("/api/v2/instances/{instance_id}/release", { params: { path: { instance_id: id } } }));
-      return t("released", { id, status: after.status });
-    },
+/** The button that releases an instance. The record is read first: the dialog says what happens to its jobs. */
+function GiveRelease({ id, ask }: { id: string; ask: (order: Order) => void }) {
+  const [busy, setBusy] = useState(false);
+  const allowed = may("operator");
+  const open = async (): Promise<void> => {
+    setBusy(true);
+    try {
+      const one = await bodyOf(client.GET("/api/v2/instances/{instance_id}", { params: { path: { instance_id: id } } }));
+      const why = whyNot("release", one);
+      if (why === "") ask(orderAbout("release", one, () => undefined));
+      else announce(why);
+    } catch (error) {
+      announce((error as Error).message);
+    } finally {
+      setBusy(false);
+    }
   };
+  return (
+    <button class="secondary" disabled={!allowed || busy} title={allowed ? undefined : t("operator")} onClick={() => void open()}>
+      {wordsOfOrder("release")}
+    </button>
+  );
 }
 
 /** The dead letters. Only operators may read them. */

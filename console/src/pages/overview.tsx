@@ -1,10 +1,11 @@
 // The overview: what is broken, what is being done, and whether a person must act. Most important first.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
-import { applyEvents, loadFleet } from "../fleet";
-import { usePolled } from "../live";
+import { absorb, events, useFeed } from "../feed";
+import { applyEvents, loadFleet, nextMapMs } from "../fleet";
+import { type Polled, usePolled } from "../live";
 import { Freshness } from "../parts/freshness";
-import { HeatMap } from "../parts/heatmap";
+import { HeatMap, type Mode } from "../parts/heatmap";
 import { Loaded } from "../parts/loaded";
 import { Status, wordsOf } from "../parts/status";
 import { Ago, Clock } from "../parts/time";
@@ -53,7 +54,8 @@ const t = texts({
     noMap: "The reconciler has written no map yet. It writes each minute.",
     incidents: "Open incidents",
     noIncidents: "No incident is open.",
-    events: "Last events",
+    events: "Events",
+    follow: "Follow",
     noEvents: "No events are kept yet.",
     breakerOpen: "The circuit breaker is open: no repair begins. {because}",
     breakerHalf: "The circuit breaker is half open: one repair is the probe.",
@@ -66,7 +68,6 @@ const t = texts({
     deadLettersPart: "dead letters",
     queue: "queue and quotas",
     openMost: "{n} or more incidents are open",
-    newest: "newest",
   },
   zh: {
     title: "总览",
@@ -108,7 +109,8 @@ const t = texts({
     noMap: "协调器尚未写入地图。它每分钟写入一次。",
     incidents: "未结束的事故",
     noIncidents: "没有未结束的事故。",
-    events: "最近事件",
+    events: "事件",
+    follow: "跟随",
     noEvents: "尚无事件。",
     breakerOpen: "熔断器已打开：不会开始任何修复。{because}",
     breakerHalf: "熔断器半开：正以一项修复试探。",
@@ -121,7 +123,6 @@ const t = texts({
     deadLettersPart: "死信",
     queue: "队列与配额",
     openMost: "{n} 起或更多事故未结束",
-    newest: "最新",
   },
 });
 
@@ -131,14 +132,19 @@ const PARTS = { fleet: "fleet", queue: "queue", incidents: "incidents", events: 
 /** Open incidents of an answer at most. */
 const OPEN_MAX = 20;
 const OVERVIEW_MS = 15_000;
-const MAP_MS = 60_000;
+const EVENTS_SHOWN = 20;
 
 export function Overview() {
   const overview = usePolled(
     "overview",
-    (signal) => bodyOf(client.GET("/api/v2/overview", { signal })),
+    async (signal) => {
+      const answer = await bodyOf(client.GET("/api/v2/overview", { signal }));
+      absorb(answer.events);
+      return answer;
+    },
     () => OVERVIEW_MS,
   );
+  const feed = useFeed();
   return (
     <main class="container-fluid" tabIndex={-1} id="content">
       <Loaded from={overview}>
@@ -154,9 +160,9 @@ export function Overview() {
               <Jobs of={answer} />
               <Week of={answer.week} />
               <Person of={answer} />
-              <FleetMap events={answer.events} />
+              <FleetMap />
               <Incidents of={answer.incidents} />
-              <Events of={answer.events} />
+              <Events feed={feed} />
               <Quotas of={answer} />
             </div>
           </>
@@ -338,20 +344,29 @@ function Person({ of }: { of: Answer }) {
   );
 }
 
-function FleetMap({ events }: { events: Schemas["Event"][] }) {
-  const [gpu, setGpu] = useState(false);
+function FleetMap() {
+  const gpu = useRef(false);
   const [version, setVersion] = useState(0);
-  const polled = usePolled(`map ${gpu}`, (signal) => loadFleet(signal, gpu), () => MAP_MS);
+  const polled = usePolled("map", (signal) => loadFleet(signal, gpu.current), nextMapMs);
   const fleet = polled.data.value;
+  const happened = events.value;
   // The events between two maps change squares at once.
   useEffect(() => {
-    if (fleet && applyEvents(fleet, events)) setVersion((count) => count + 1);
-  }, [fleet, events]);
+    if (fleet && applyEvents(fleet, happened)) setVersion((count) => count + 1);
+  }, [fleet, happened]);
+  const choose = (mode: Mode): void => {
+    const before = gpu.current;
+    gpu.current = mode === "gpu";
+    if (gpu.current && !before) polled.hurry(0, 0);
+  };
   return (
     <section aria-label={t("map")}>
-      <h2>{t("map")}</h2>
+      <div class="headline">
+        <h2>{t("map")}</h2>
+        {fleet && <Freshness at={fleet.asOf} writer="reconciler" />}
+      </div>
       <Loaded from={polled}>
-        {(answer) => (answer === null || answer.members.ids.length === 0 ? <p>{t("noMap")}</p> : <HeatMap fleet={answer} version={version} onMode={(mode) => setGpu(mode === "gpu")} />)}
+        {(answer) => (answer === null || answer.members.ids.length === 0 ? <p>{t("noMap")}</p> : <HeatMap fleet={answer} version={version} onMode={choose} />)}
       </Loaded>
     </section>
   );
@@ -384,28 +399,40 @@ function Incidents({ of }: { of: Answer["incidents"] }) {
   );
 }
 
-function Events({ of }: { of: Answer["events"] }) {
-  const newestFirst = useMemo(() => [...of].reverse(), [of]);
+/** The newest events, newest first. They stay as they are while a person does not follow them. */
+function Events({ feed }: { feed: Polled<true> }) {
+  const [kept, setKept] = useState<Schemas["Event"][] | null>(null);
+  const shown = (kept ?? events.value).slice(-EVENTS_SHOWN).reverse();
   return (
     <section class="half" aria-label={t("events")}>
-      <h2>{t("events")}</h2>
-      {of.length === 0 ? (
-        <p>{t("noEvents")}</p>
-      ) : (
-        <ul class="list scroll" tabIndex={0} aria-label={t("events")}>
-          {newestFirst.map((event) => (
-            <li key={event.id}>
-              <Clock at={event.at} /> <About event={event} />{" "}
-              {event.before !== null && event.after !== null && `${wordsOf(event.before)} → `}
-              {event.after !== null && <Status of={event.after} />}
-              <br />
-              <span class="muted" lang="en">
-                {event.reason}
-              </span>
-            </li>
-          ))}
-        </ul>
-      )}
+      <div class="headline">
+        <h2>{t("events")}</h2>
+        <label>
+          <input type="checkbox" role="switch" checked={kept === null} onChange={(event) => setKept(event.currentTarget.checked ? null : events.value)} />
+          {t("follow")}
+        </label>
+      </div>
+      <Loaded from={feed}>
+        {() =>
+          shown.length === 0 ? (
+            <p>{t("noEvents")}</p>
+          ) : (
+            <ul class="list scroll" tabIndex={0} aria-label={t("events")}>
+              {shown.map((event) => (
+                <li key={event.id}>
+                  <Clock at={event.at} /> <About event={event} />{" "}
+                  {event.before !== null && event.after !== null && `${wordsOf(event.before)} → `}
+                  {event.after !== null && <Status of={event.after} />}
+                  <br />
+                  <span class="muted" lang="en">
+                    {event.reason}
+                  </span>
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
     </section>
   );
 }

@@ -1,7 +1,7 @@
 // The heat map of the fleet: a canvas with one cell an instance, written as pixels. Only changed cells are drawn again.
 // One element with the focus stands for the cell under the cursor: keyboards and screen readers use it.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { bodyOf, client, serverNow } from "../api";
+import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { type Fleet, HELD, jobOf, LEAVING, placeOf, RESERVED, stateOf, SUSPECTED, UNPLACEABLE } from "../fleet";
 import { to } from "../place";
 import { language, texts } from "../texts";
@@ -78,7 +78,7 @@ const t = texts({
 });
 
 const MODES = ["status", "gpu", "job", "age"] as const;
-type Mode = (typeof MODES)[number];
+export type Mode = (typeof MODES)[number];
 const PATTERNS: Record<string, Pattern> = {
   free: "ring",
   used: "full",
@@ -168,13 +168,14 @@ interface Drawn {
 
 function draw(canvas: HTMLCanvasElement, fleet: Fleet, layout: Layout, palette: Palette, before: Drawn | null): Drawn {
   const context = canvas.getContext("2d") as CanvasRenderingContext2D;
-  const scale = palette.pixels / layout.size;
+  const { size, ratio } = layout;
   const fresh = before === null || before.layout !== layout || before.palette !== palette;
   let image = before?.image as ImageData;
   if (fresh) {
-    canvas.width = Math.max(1, Math.round(layout.width * scale));
-    canvas.height = Math.max(1, Math.round(layout.height * scale));
-    canvas.style.height = `${layout.height}px`;
+    canvas.width = Math.max(1, layout.width);
+    canvas.height = Math.max(1, layout.height);
+    canvas.style.width = `${canvas.width / ratio}px`;
+    canvas.style.height = `${canvas.height / ratio}px`;
     image = context.createImageData(canvas.width, canvas.height);
   }
   const looks = fresh ? new Array<string>(fleet.members.ids.length) : before.looks;
@@ -187,22 +188,17 @@ function draw(canvas: HTMLCanvasElement, fleet: Fleet, layout: Layout, palette: 
     looks[position] = look;
     changed.push(position);
     const cell = palette.stampOf(look);
-    const [left, top] = [Math.round((layout.x[position] ?? 0) * scale), Math.round((layout.y[position] ?? 0) * scale)];
-    for (let row = 0; row < palette.pixels; row += 1) {
-      data.set(cell.subarray(row * palette.pixels, (row + 1) * palette.pixels), (top + row) * canvas.width + left);
-    }
+    const [left, top] = [layout.x[position] ?? 0, layout.y[position] ?? 0];
+    for (let row = 0; row < size; row += 1) data.set(cell.subarray(row * size, (row + 1) * size), (top + row) * canvas.width + left);
   }
   if (fresh) {
     context.putImageData(image, 0, 0);
     context.fillStyle = getComputedStyle(canvas).color;
-    context.font = `${Math.round(12 * scale)}px system-ui, sans-serif`;
+    context.font = `${Math.round(12 * ratio)}px system-ui, sans-serif`;
     context.textBaseline = "top";
-    for (const caption of layout.captions) context.fillText(caption.text, caption.x * scale, (caption.y + 2) * scale, 80 * scale * (caption.x > 0 ? 0.95 : 8));
+    for (const caption of layout.captions) context.fillText(caption.text, caption.x, caption.y + 2 * ratio, 80 * ratio * (caption.x > 0 ? 0.95 : 8));
   } else {
-    for (const position of changed) {
-      const [left, top] = [Math.round((layout.x[position] ?? 0) * scale), Math.round((layout.y[position] ?? 0) * scale)];
-      context.putImageData(image, 0, 0, left, top, palette.pixels, palette.pixels);
-    }
+    for (const position of changed) context.putImageData(image, 0, 0, layout.x[position] ?? 0, layout.y[position] ?? 0, size, size);
   }
   canvas.dataset["drawn"] = String(changed.length);
   return { layout, palette, image, looks };
@@ -212,7 +208,7 @@ function draw(canvas: HTMLCanvasElement, fleet: Fleet, layout: Layout, palette: 
 export function HeatMap({ fleet, version, onMode }: { fleet: Fleet; version: number; onMode?: (mode: Mode) => void }) {
   const [mode, setMode] = useState<Mode>("status");
   const [asTable, setAsTable] = useState(false);
-  const [found, setFound] = useState<number | null>(null);
+  const [found, setFound] = useState<string | null>(null);
   const [missing, setMissing] = useState(false);
   const search = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -227,9 +223,9 @@ export function HeatMap({ fleet, version, onMode }: { fleet: Fleet; version: num
   }, []);
   const find = (text: string): void => {
     const wanted = text.trim();
-    const position = wanted === "" ? -1 : fleet.members.ids.findIndex((id) => id.startsWith(wanted));
-    setFound(position < 0 ? null : position);
-    setMissing(wanted !== "" && position < 0);
+    const id = wanted === "" ? undefined : fleet.members.ids.find((each) => each.startsWith(wanted));
+    setFound(id ?? null);
+    setMissing(wanted !== "" && id === undefined);
   };
   const unrecorded = mode === "gpu" && fleet.utilisation === null;
   const note = missing ? t("none") : unrecorded ? t(fleet.gpuHistory ? "noUtilisation" : "gpuOff") : "";
@@ -255,19 +251,20 @@ export function HeatMap({ fleet, version, onMode }: { fleet: Fleet; version: num
       <p role="status" class={note === "" ? "unseen" : ""}>
         {note}
       </p>
-      {asTable ? <Table fleet={fleet} found={found} /> : <Area fleet={fleet} version={version} mode={seen} found={found} />}
+      {asTable ? <Table fleet={fleet} version={version} found={found} /> : <Area fleet={fleet} version={version} mode={seen} found={found} />}
       <Legend fleet={fleet} version={version} mode={seen} />
     </div>
   );
 }
 
-/** Counts up when the colours of the page change, or the width of the element. */
-function useSurroundings(element: { current: HTMLElement | null }): { width: number; theme: number } {
+/** What a drawing depends on: the width of an element, a count of changes of the colours, and the pixels of the screen. */
+function useSurroundings(element: { current: HTMLElement | null }): { width: number; theme: number; ratio: number } {
   const [width, setWidth] = useState(0);
   const [theme, setTheme] = useState(0);
+  const [ratio, setRatio] = useState(devicePixelRatio);
   useEffect(() => {
     const turned = (): void => setTheme((count) => count + 1);
-    const sized = new ResizeObserver(([entry]) => setWidth(Math.floor(entry?.contentRect.width ?? 0)));
+    const sized = new ResizeObserver(([entry]) => setWidth(entry?.contentRect.width ?? 0));
     if (element.current !== null) sized.observe(element.current);
     const themed = new MutationObserver(turned);
     themed.observe(document.documentElement, { attributeFilter: ["data-theme"] });
@@ -279,22 +276,29 @@ function useSurroundings(element: { current: HTMLElement | null }): { width: num
       scheme.removeEventListener("change", turned);
     };
   }, []);
-  return { width, theme };
+  useEffect(() => {
+    // Another screen, or another zoom.
+    const screen = matchMedia(`(resolution: ${ratio}dppx)`);
+    const changed = (): void => setRatio(devicePixelRatio);
+    screen.addEventListener("change", changed);
+    return () => screen.removeEventListener("change", changed);
+  }, [ratio]);
+  return { width, theme, ratio };
 }
 
-function Area({ fleet, version, mode, found }: { fleet: Fleet; version: number; mode: Mode; found: number | null }) {
+/** The canvas, the cursor and the card. They name instances by id: positions change with the membership. */
+function Area({ fleet, version, mode, found }: { fleet: Fleet; version: number; mode: Mode; found: string | null }) {
   const area = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const drawn = useRef<Drawn | null>(null);
-  const [cursor, setCursor] = useState(0);
-  const [hovered, setHovered] = useState<number | null>(null);
-  const [pinned, setPinned] = useState<number | null>(null);
-  const { width, theme } = useSurroundings(area);
-  const layout = useMemo(() => (width > 0 ? layoutOf(fleet.members, width) : null), [fleet.members, width]);
+  const [cursor, setCursor] = useState("");
+  const [hovered, setHovered] = useState<string | null>(null);
+  const [pinned, setPinned] = useState<string | null>(null);
+  const { width, theme, ratio } = useSurroundings(area);
+  const layout = useMemo(() => (width > 0 ? layoutOf(fleet.members, width, ratio) : null), [fleet.members, width, ratio]);
   const palette = useMemo(() => {
     if (layout === null || canvas.current === null) return null;
-    const pixels = Math.max(4, Math.round(layout.size * Math.min(2, devicePixelRatio)));
-    return new Palette(canvas.current, mode, pixels, pixels >= 10 ? 2 : 1);
+    return new Palette(canvas.current, mode, layout.size, Math.max(1, Math.round(layout.size / 8)));
   }, [layout, mode, theme]);
   useEffect(() => {
     if (layout === null || palette === null || canvas.current === null) return;
@@ -304,15 +308,18 @@ function Area({ fleet, version, mode, found }: { fleet: Fleet; version: number; 
     if (found !== null) (setCursor(found), setPinned(found));
   }, [found]);
 
-  const at = Math.min(cursor, fleet.members.ids.length - 1);
-  const pointed = (event: MouseEvent): number => (layout === null ? -1 : cellAt(layout, event.offsetX, event.offsetY));
+  const { ids, at: positions } = fleet.members;
+  const at = positions.get(cursor) ?? 0;
+  const pointed = (event: MouseEvent): string | null => (layout === null ? null : (ids[cellAt(layout, event.offsetX * ratio, event.offsetY * ratio)] ?? null));
   const shown = hovered ?? pinned;
+  const shownAt = shown === null ? undefined : positions.get(shown);
+  const pinnedAt = pinned === null ? undefined : positions.get(pinned);
   const key = (event: KeyboardEvent): void => {
     if (layout === null || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Enter") location.hash = to(["instances", fleet.members.ids[at] ?? ""]);
+    if (event.key === "Enter") location.hash = to(["instances", ids[at] ?? ""]);
     else if (event.key === "Escape") setPinned(null);
     else if (/^(Arrow|Home|End)/.test(event.key)) {
-      const next = moved(layout, at, event.key);
+      const next = ids[moved(layout, at, event.key)] ?? "";
       setCursor(next);
       setPinned(next);
     } else return;
@@ -323,39 +330,34 @@ function Area({ fleet, version, mode, found }: { fleet: Fleet; version: number; 
       <canvas
         ref={canvas}
         aria-hidden="true"
-        onPointerMove={(event) => {
-          const position = pointed(event);
-          setHovered(position < 0 ? null : position);
-        }}
+        onPointerMove={(event) => setHovered(pointed(event))}
         onPointerLeave={() => setHovered(null)}
         onClick={(event) => {
-          const position = pointed(event);
-          setPinned(position < 0 || position === pinned ? null : position);
-          if (position >= 0) setCursor(position);
+          const id = pointed(event);
+          setPinned(id === pinned ? null : id);
+          if (id !== null) setCursor(id);
         }}
       />
-      {layout !== null && at >= 0 && (
+      {layout !== null && ids.length > 0 && (
         <div
           class="cursor"
           role="application"
           tabIndex={0}
-          aria-label={`${t("label", { n: fleet.members.ids.length })} ${sentenceOf(fleet, at)}`}
+          aria-label={`${t("label", { n: ids.length })} ${sentenceOf(fleet, at)}`}
           onKeyDown={key}
-          onFocus={() => setPinned(at)}
+          onFocus={() => setPinned(ids[at] ?? null)}
           onBlur={() => setPinned(null)}
           ref={(element) => {
             if (element === null) return;
-            element.style.transform = `translate(${layout.x[at] ?? 0}px, ${layout.y[at] ?? 0}px)`;
-            element.style.width = element.style.height = `${layout.size - 1}px`;
+            element.style.transform = `translate(${(layout.x[at] ?? 0) / ratio}px, ${(layout.y[at] ?? 0) / ratio}px)`;
+            element.style.width = element.style.height = `${(layout.size - 1) / ratio}px`;
           }}
         />
       )}
       <p class="unseen" aria-live="polite">
-        {pinned === null ? "" : sentenceOf(fleet, pinned)}
+        {pinnedAt === undefined ? "" : sentenceOf(fleet, pinnedAt)}
       </p>
-      {layout !== null && shown !== null && shown < fleet.members.ids.length && (
-        <Card key={fleet.members.ids[shown]} fleet={fleet} position={shown} layout={layout} pinned={shown === pinned} />
-      )}
+      {layout !== null && shownAt !== undefined && <Card key={shown} fleet={fleet} version={version} position={shownAt} layout={layout} pinned={shown === pinned} />}
     </div>
   );
 }
@@ -381,23 +383,36 @@ function flagsOf(fleet: Fleet, position: number): string[] {
 }
 
 const READ_AFTER_MS = 400;
-const reasons = new Map<string, string>();
+const READ_AGAIN_MS = 30_000;
+type Known = Pick<Schemas["Instance"], "status" | "reason" | "status_at"> & { readAt: number };
+/** What was read of records, by id and time of the status that the map showed. */
+const records = new Map<string, Known>();
 
-/** The card of an instance. The reason of its status is read when the card stays for a moment. */
-function Card({ fleet, position, layout, pinned }: { fleet: Fleet; position: number; layout: Layout; pinned: boolean }) {
+function secondOf(at: string): number {
+  return Math.floor(Date.parse(at) / 1_000);
+}
+
+/** The card of an instance. The reason of its status is read when the card stays for a moment.
+ *
+ * The record may be newer than the map. Then the card shows the status of the record, to which the reason belongs.
+ * With another `version` the card is rendered again: signals skip components whose properties are the same.
+ */
+function Card({ fleet, position, layout, pinned }: { fleet: Fleet; version: number; position: number; layout: Layout; pinned: boolean }) {
   const id = fleet.members.ids[position] ?? "";
   const since = fleet.since[position] ?? 0;
-  const [reason, setReason] = useState(reasons.get(`${id} ${since}`) ?? "");
+  const key = `${id} ${since}`;
+  const [, setRead] = useState(0);
   const job = jobOf(fleet, position);
   useEffect(() => {
-    if (reason !== "") return;
+    if (Date.now() - (records.get(key)?.readAt ?? 0) < READ_AGAIN_MS) return;
     const stopped = new AbortController();
     const timer = setTimeout(() => {
       bodyOf(client.GET("/api/v2/instances/{instance_id}", { params: { path: { instance_id: id } }, signal: stopped.signal })).then(
-        (record) => {
-          if (reasons.size > 200) reasons.clear();
-          reasons.set(`${id} ${since}`, record.reason);
-          setReason(record.reason);
+        ({ status, reason, status_at }) => {
+          if (secondOf(status_at) < since) return; // the read was older than the map
+          if (records.size > 200) records.clear();
+          records.set(key, { status, reason, status_at, readAt: Date.now() });
+          setRead((count) => count + 1);
         },
         () => undefined, // the card shows what the map knows
       );
@@ -406,29 +421,32 @@ function Card({ fleet, position, layout, pinned }: { fleet: Fleet; position: num
       clearTimeout(timer);
       stopped.abort();
     };
-  }, [id, since]);
+  }, [key]);
+  const record = records.get(key);
+  const newer = record !== undefined && secondOf(record.status_at) > since ? record : undefined;
   return (
     <div
       class={pinned ? "card pinned" : "card"}
       ref={(element) => {
         if (element === null) return;
-        const x = Math.min(layout.x[position] ?? 0, Math.max(0, layout.width - element.offsetWidth));
-        element.style.transform = `translate(${x}px, ${(layout.y[position] ?? 0) + layout.size + 6}px)`;
+        const { ratio } = layout;
+        const x = Math.min((layout.x[position] ?? 0) / ratio, Math.max(0, layout.width / ratio - element.offsetWidth));
+        element.style.transform = `translate(${x}px, ${((layout.y[position] ?? 0) + layout.size) / ratio + 6}px)`;
         element.style.top = element.style.left = "0";
       }}
     >
       <p>
-        {pinned ? <a href={to(["instances", id])}>{id}</a> : <strong>{id}</strong>} <Status of={stateOf(fleet, position)} />
+        {pinned ? <a href={to(["instances", id])}>{id}</a> : <strong>{id}</strong>} <Status of={newer?.status ?? stateOf(fleet, position)} />
       </p>
       <p>
-        <Ago at={new Date(since * 1_000).toISOString()} /> · {placeOf(fleet.members, position)}
+        <Ago at={newer?.status_at ?? new Date(since * 1_000).toISOString()} /> · {placeOf(fleet.members, position)}
       </p>
       {flagsOf(fleet, position).map((flag) => (
         <p key={flag}>{flag}</p>
       ))}
       {fleet.utilisation !== null && <p>{utilisationOf(fleet, position)}</p>}
       {job !== "" && <p>{pinned ? <a href={to(["jobs", job])}>{job}</a> : job}</p>}
-      {reason !== "" && <p lang="en">{reason}</p>}
+      {record !== undefined && <p lang="en">{record.reason}</p>}
     </div>
   );
 }
@@ -438,7 +456,8 @@ const ORDER = ["QUARANTINED", "silent", "REBOOTING", "REPLACING", "CHECKING", "V
 
 function Legend({ fleet, version, mode }: { fleet: Fleet; version: number; mode: Mode }) {
   const list = useRef<HTMLUListElement>(null);
-  const { theme } = useSurroundings(list);
+  const { theme, ratio } = useSurroundings(list);
+  const pixels = Math.round(LEGEND_PIXELS * ratio);
   const entries = useMemo(() => {
     if (mode === "age") {
       const bounds = AGES.map((bound, step) => ({ look: `age ${step}`, text: t("under", { span: span(bound) }), count: null as number | null }));
@@ -458,18 +477,19 @@ function Legend({ fleet, version, mode }: { fleet: Fleet; version: number; mode:
   }, [fleet, version, mode, language.value]);
   useEffect(() => {
     if (list.current === null) return;
-    const palette = new Palette(list.current, mode, LEGEND_PIXELS, 1);
+    const palette = new Palette(list.current, mode, pixels, Math.max(1, Math.round(ratio)));
     list.current.querySelectorAll("canvas").forEach((canvas) => {
-      const image = new ImageData(LEGEND_PIXELS, LEGEND_PIXELS);
+      const image = new ImageData(pixels, pixels);
+      canvas.style.width = canvas.style.height = `${pixels / ratio}px`;
       new Uint32Array(image.data.buffer).set(palette.stampOf(canvas.dataset["look"] ?? ""));
       canvas.getContext("2d")?.putImageData(image, 0, 0);
     });
-  }, [entries, theme, mode]);
+  }, [entries, theme, mode, pixels]);
   return (
     <ul class="legend" ref={list}>
       {entries.map((entry) => (
         <li key={entry.look}>
-          <canvas width={LEGEND_PIXELS} height={LEGEND_PIXELS} data-look={entry.look} aria-hidden="true" />
+          <canvas width={pixels} height={pixels} data-look={entry.look} aria-hidden="true" />
           {entry.text} {entry.count !== null && <b>{entry.count.toLocaleString()}</b>}
         </li>
       ))}
@@ -479,7 +499,7 @@ function Legend({ fleet, version, mode }: { fleet: Fleet; version: number; mode:
 }
 
 /** The same as a table: what needs a look comes first, a hundred rows at a time. */
-function Table({ fleet, found }: { fleet: Fleet; found: number | null }) {
+function Table({ fleet, version, found }: { fleet: Fleet; version: number; found: string | null }) {
   const [from, setFrom] = useState(0);
   const sorted = useMemo(() => {
     const rank = (position: number): number => {
@@ -487,8 +507,9 @@ function Table({ fleet, found }: { fleet: Fleet; found: number | null }) {
       return at < 0 ? 0 : at;
     };
     return Array.from(fleet.members.ids.keys()).sort((a, b) => rank(a) - rank(b) || a - b);
-  }, [fleet]);
-  const rows = found !== null ? [found] : sorted.slice(from, from + PAGE);
+  }, [fleet, version]);
+  const foundAt = found === null ? undefined : fleet.members.at.get(found);
+  const rows = foundAt !== undefined ? [foundAt] : sorted.slice(from, from + PAGE);
   return (
     <>
       <table class="rows">
@@ -525,7 +546,7 @@ function Table({ fleet, found }: { fleet: Fleet; found: number | null }) {
       </table>
       <nav class="pages">
         {from > 0 && <button onClick={() => setFrom(0)}>{t("first")}</button>}
-        {found === null && from + PAGE < sorted.length && <button onClick={() => setFrom(from + PAGE)}>{t("more")}</button>}
+        {foundAt === undefined && from + PAGE < sorted.length && <button onClick={() => setFrom(from + PAGE)}>{t("more")}</button>}
       </nav>
     </>
   );

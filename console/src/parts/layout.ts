@@ -7,12 +7,15 @@ export interface Caption {
   y: number;
 }
 
+/** All lengths are in pixels of the device, so that a cell is drawn pixel by pixel on any screen. */
 export interface Layout {
   width: number;
   height: number;
-  /** Edge of a cell in CSS pixels, its gap included. */
+  /** Edge of a cell, its gap included. */
   size: number;
-  /** Place of each cell by position, in CSS pixels. */
+  /** Pixels of the device for one CSS pixel. */
+  ratio: number;
+  /** Place of each cell by position. */
   x: Int32Array;
   y: Int32Array;
   captions: Caption[];
@@ -20,6 +23,7 @@ export interface Layout {
   rows: number[][];
 }
 
+/** Lengths in CSS pixels. */
 const CAPTION = 20;
 const GUTTER = 84;
 const RACK_GAP = 6;
@@ -34,12 +38,19 @@ export function cellSize(instances: number, width: number): number {
   return small ? 6 : 8;
 }
 
-/** Return the places of all cells. The members are in the order of group, zone and rack. */
-export function layoutOf(members: Members, width: number, size = cellSize(members.ids.length, width)): Layout {
+/** Return the places of all cells. The members are in the order of group, zone and rack.
+ *
+ * Args:
+ *   cssWidth: CSS pixels that there are. The layout has the whole pixels of the device among them.
+ *   ratio: pixels of the device for one CSS pixel.
+ */
+export function layoutOf(members: Members, cssWidth: number, ratio: number): Layout {
   const count = members.ids.length;
-  const layout: Layout = { width, height: 0, size, x: new Int32Array(count), y: new Int32Array(count), captions: [], rows: [] };
+  const [width, size] = [Math.floor(cssWidth * ratio), Math.max(4, Math.round(cellSize(count, cssWidth) * ratio))];
+  const layout: Layout = { width, height: 0, size, ratio, x: new Int32Array(count), y: new Int32Array(count), captions: [], rows: [] };
+  const [captionHeight, rackGap] = [Math.round(CAPTION * ratio), Math.round(RACK_GAP * ratio)];
   const named = rackRuns(members) <= RACKS_NAMED;
-  const left = named && members.racks.some((rack) => rack !== "") ? Math.min(GUTTER, Math.floor(width / 4)) : 0;
+  const left = named && members.racks.some((rack) => rack !== "") ? Math.floor(Math.min(GUTTER * ratio, width / 4)) : 0;
   let x = left;
   let y = -size;
   let row: number[] = [];
@@ -57,19 +68,19 @@ export function layoutOf(members: Members, width: number, size = cellSize(member
       const names = [members.groups[members.group[position] ?? 0], members.zones[members.zone[position] ?? 0]];
       const text = names.filter((name) => name !== undefined && name !== "").join(" · ");
       if (text !== "") {
-        y += position === 0 ? 0 : RACK_GAP * 2;
+        y += position === 0 ? 0 : rackGap * 2;
         layout.captions.push({ text, x: 0, y });
-        y += CAPTION;
+        y += captionHeight;
       }
     } else if (rack && named) {
       newRow();
-      y += RACK_GAP;
+      y += rackGap;
     } else if (rack) {
-      x += RACK_GAP;
+      x += rackGap;
       // A rack is not broken into two rows where a row has room for it.
-      if (x + rackLength(members, position) * size > width && x > left + RACK_GAP) newRow();
+      if (x + rackLength(members, position) * size > width && x > left + rackGap) newRow();
     }
-    if (rack && left > 0) layout.captions.push({ text: members.racks[members.rack[position] ?? 0] ?? "", x: 4, y });
+    if (rack && left > 0) layout.captions.push({ text: members.racks[members.rack[position] ?? 0] ?? "", x: Math.round(4 * ratio), y });
     if (x + size > width) newRow();
     layout.x[position] = x;
     layout.y[position] = y;

@@ -16,7 +16,7 @@ from typing import Any
 from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.queue.entry import Entry, running_job
+from gpu_recovery.core.queue.entry import Entry, quota_keys, running_job
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.snapshot import Snapshot
 from gpu_recovery.core.queue.view import QueueView
@@ -85,7 +85,7 @@ def queue_after(recovery: Recovery, result: PassResult) -> QueueView:
         snapshot = snapshot_of(entries.values(), (), policy, now, {}, limits_of(recovery), usual)
     moved = _moved(entries, result, now)
     entries |= moved
-    keys = {entry.quota_key for entry in (*entries.values(), *on_ray)}
+    keys = quota_keys((*entries.values(), *on_ray))
     used = store.quota_used(sorted(key.text for key in keys))
     placement, before = result.placement, len(snapshot.waiting)
     snapshot = replace(snapshot, used={key: used[key.text] for key in keys})

@@ -13,7 +13,7 @@ from typing import Any
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.queue.entry import Entry, running_job
+from gpu_recovery.core.queue.entry import Entry, quota_keys, running_job
 from gpu_recovery.core.queue.priority import Priority, effective
 from gpu_recovery.core.queue.quota import ANY, QuotaKey
 from gpu_recovery.core.queue.snapshot import RunningJob
@@ -88,13 +88,16 @@ def queue_order(view: QueueView) -> Callable[[Entry | RunningJob], tuple[Any, ..
     position, then the jobs that the scheduler does not consider.
     """
 
+    rejections = view.rejections
+
     def order(job: Entry | RunningJob) -> tuple[Any, ...]:
         if isinstance(job, RunningJob):
             return 1, time_text(job.since), job.job_id
-        rejection = view.rejections.get(job.job_id)
+        rejection = rejections.get(job.job_id)
         position = rejection.position if rejection is not None else None
         is_considered = position is not None or view.starts(job.job_id)
-        return 0, job.group, not is_considered, position or 0, time_text(job.queued_at), job.job_id
+        queued_at = time_text(job.queued_at) if position is None else ""  # no two jobs of a group have one position
+        return 0, job.group, not is_considered, position or 0, queued_at, job.job_id
 
     return order
 
@@ -182,7 +185,7 @@ def quota_views(view: QueueView) -> list[dict[str, Any]]:
         if ANY not in (user, priority, group)
     }
     keys = limited_keys | {key for key, instances in used.items() if instances}
-    keys |= {entry.quota_key for entry in (*view.entries.values(), *view.on_ray.values()) if entry.waits}
+    keys |= quota_keys(entry for entry in (*view.entries.values(), *view.on_ray.values()) if entry.waits)
     unused = set(limits.instances) - {limits.entry_of(key) for key in keys}
     ordered = sorted(keys, key=lambda key: (key.user, -key.priority, key.group))
     return [

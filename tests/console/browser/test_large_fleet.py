@@ -5,63 +5,56 @@ The deployment is a fake server (`console/fake`). Wall-clock budgets are measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from console.fake.model import Size
 from console.fake.server import FakeServer, running
-from tests.console.browser.conftest import VIOLATIONS, Visit
+from tests.console.browser.fake_fleet import (
+    EVENTS,
+    MAP,
+    MEMBERS,
+    OVERVIEW,
+    Open,
+    StandingClock,
+    asked,
+    canvas,
+    elements,
+    refresh,
+    tabs,
+)
+from tests.console.browser.visit import Visit
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 ELEMENTS_MAX = 3_000
-FIRST_SIGHT = {"GET /console", "POST /api/v2/sessions", "GET /api/v2/overview", "GET /api/v2/fleet/map"}
+FIRST_SIGHT = {"GET /console", "POST /api/v2/sessions", OVERVIEW, MAP, MEMBERS, EVENTS}
 SIZE = Size()
 AXE = Path(__file__).parents[3] / "console" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @pytest.fixture(scope="module")
-def fake() -> Iterator[FakeServer]:
+def clock() -> StandingClock:
+    """The time of the deployment."""
+    return StandingClock.of_today()
+
+
+@pytest.fixture(scope="module")
+def fake(clock: StandingClock) -> Iterator[FakeServer]:
     """The server."""
-    with running(SIZE) as server:
+    with running(SIZE, clock=clock) as server:
         yield server
 
 
 @pytest.fixture
-def visit(browser: Any, fake: FakeServer) -> Iterator[Callable[..., Visit]]:
-    """Opens tabs and signs in. A page that throws, or breaks the Content Security Policy, fails."""
-    opened: list[tuple[Any, Visit]] = []
-
-    def visit_(place: str = "#/", width: int = 1280) -> Visit:
-        context = browser.new_context(viewport={"width": width, "height": 900}, locale="en-GB")
-        context.add_init_script(VIOLATIONS)
-        tab = Visit(context.new_page(), fake.url)
-        tab.page.on("pageerror", lambda error: tab.errors.append(str(error)))
-        opened.append((context, tab))
-        tab.go(place)
-        tab.sign_in("any text")
-        return tab
-
-    yield visit_
-    for context, tab in opened:
-        found, errors = tab.violations(), tab.errors
-        context.close()
-        assert (found, errors) == ([], [])
-
-
-def canvas(tab: Visit) -> Any:
-    """The canvas of the map, once it is drawn."""
-    found = tab.page.locator(".heatmap .area canvas[data-drawn]")
-    found.wait_for()
-    return found
-
-
-def elements(tab: Visit) -> int:
-    """The number of elements of the page."""
-    return int(tab.page.evaluate("document.getElementsByTagName('*').length"))
+def visit(browser: Any, fake: FakeServer) -> Iterator[Open]:
+    """Opens tabs and signs in."""
+    with tabs(browser, fake) as opens:
+        yield opens
 
 
 def inked(tab: Visit) -> dict[str, int]:
@@ -85,11 +78,12 @@ def of_colour(colour: str) -> str:
     return str(255 << 24 | blue << 16 | green << 8 | red)
 
 
-def test_the_map_of_ten_thousand_is_drawn(visit: Callable[..., Visit], fake: FakeServer) -> None:
+def test_the_map_of_ten_thousand_is_drawn(visit: Open, fake: FakeServer) -> None:
     """Each instance has its cell, in the colours of its status, and the page holds few elements."""
     tab = visit()
     assert int(canvas(tab).get_attribute("data-drawn")) == SIZE.instances
-    totals = fake.deployment.limits()["totals"]
+    with fake.lock:
+        totals = fake.deployment.limits()["totals"]
     legend = tab.page.locator(".heatmap .legend").inner_text()
     assert f"in use\n{totals['instances_in_use'] // 1000}," in legend
     counts = inked(tab)
@@ -99,42 +93,67 @@ def test_the_map_of_ten_thousand_is_drawn(visit: Callable[..., Visit], fake: Fak
     assert elements(tab) <= ELEMENTS_MAX
 
 
-def test_the_first_sight_takes_one_request_of_a_kind(visit: Callable[..., Visit], fake: FakeServer) -> None:
-    """The page, its files, the session, the overview, the map and its members: once each, and no list of records."""
-    fake.requests.clear()
+def test_the_first_sight_takes_one_request_of_a_kind(visit: Open) -> None:
+    """The page, its files, the session, overview, map, members and events: once each, and no list of records."""
     tab = visit()
     canvas(tab)
-    files = {name for name in fake.requests if name.startswith("GET /console/")}
-    assert set(fake.requests) - files == {*FIRST_SIGHT, "GET /api/v2/fleet/members"}
-    assert set(fake.requests.values()) == {1} and len(files) <= 4
+    requests = asked(tab)
+    files = {name for name in requests if name.startswith("GET /console/")}
+    assert set(requests) - files == FIRST_SIGHT
+    assert set(requests.values()) == {1} and len(files) <= 4
 
 
-def test_a_tab_that_knows_the_members_does_not_ask_again(visit: Callable[..., Visit], fake: FakeServer) -> None:
-    """103 kB once; the map names them by their digest."""
-    tab = visit()
+def test_the_answers_that_are_polled_are_small(visit: Open, fake: FakeServer) -> None:
+    """Bytes as sent: the members come once, and an answer that has not changed has none."""
+    sizes: dict[str, int] = {}
+
+    def measured(response: Any) -> None:
+        sizes[urlsplit(response.url).path] = int(response.headers.get("content-length", 0))
+
+    tab = visit(prepare=lambda page: page.on("response", measured))
     canvas(tab)
-    fake.requests.clear()
-    tab.page.get_by_role("button", name="Refresh now").click()
-    tab.page.wait_for_timeout(1_000)
-    assert fake.requests["GET /api/v2/fleet/map"] == 1 and fake.requests["GET /api/v2/fleet/members"] == 0
+    assert sizes["/api/v2/overview"] <= 20_000
+    assert sizes["/api/v2/fleet/map"] <= 60_000
+    assert sizes["/api/v2/fleet/members"] <= 130_000
+    before = asked(tab)
+    refresh(tab)
+    assert sizes["/api/v2/fleet/map"] == sizes["/api/v2/overview"] == 0
+    assert (asked(tab) - before)[MEMBERS] == 0
 
 
-def test_an_event_changes_its_cell_alone(visit: Callable[..., Visit], fake: FakeServer) -> None:
-    """The map is a minute old; the events of the overview change the squares that they name, and no others."""
+def test_an_event_changes_its_cell_alone(visit: Open, clock: StandingClock) -> None:
+    """The events between two maps change the squares that they name, and no others."""
     tab = visit()
     drawn = canvas(tab)
     assert int(drawn.get_attribute("data-drawn")) == SIZE.instances
-    tab.page.wait_for_timeout(1_200)  # five events a second happen
-    tab.page.get_by_role("button", name="Refresh now").click()
+    clock.passes(2)  # ten events
+    refresh(tab)
     tab.page.locator(f".area canvas:not([data-drawn='{SIZE.instances}'])").wait_for()
-    assert 0 < int(drawn.get_attribute("data-drawn")) < 50
+    assert 0 < int(drawn.get_attribute("data-drawn")) <= 10
 
 
-def test_the_keyboard_walks_the_map(visit: Callable[..., Visit], fake: FakeServer) -> None:
+def test_following_the_events_asks_for_little_and_adds_no_elements(visit: Open, clock: StandingClock) -> None:
+    """A minute with five events a second: twelve looks at the feed, four at the overview, at most two at the map."""
+    tab = visit(clocked=True)
+    canvas(tab)
+    before, held = asked(tab), elements(tab)
+    for _ in range(12):
+        clock.passes(5)
+        with tab.page.expect_response("**/api/v2/events*"):
+            tab.page.clock.run_for(5_000)
+        tab.page.wait_for_timeout(50)  # answers come in real time
+    asks = asked(tab) - before
+    assert 11 <= asks[EVENTS] <= 13 and 3 <= asks[OVERVIEW] <= 5 and asks[MAP] <= 2
+    assert set(asks) <= {EVENTS, OVERVIEW, MAP}
+    assert elements(tab) <= min(ELEMENTS_MAX, held + 200)
+
+
+def test_the_keyboard_walks_the_map(visit: Open, fake: FakeServer) -> None:
     """The slash finds an instance, arrows move, the element says where it is, and Enter opens the instance."""
     tab = visit()
     canvas(tab)
-    ids = fake.deployment.members()["ids"]
+    with fake.lock:
+        ids = fake.deployment.members()["ids"]
     cursor = tab.page.locator(".heatmap .cursor")
 
     def is_at(number: int) -> None:
@@ -158,19 +177,20 @@ def test_the_keyboard_walks_the_map(visit: Callable[..., Visit], fake: FakeServe
     tab.page.wait_for_url(f"**#/instances/{ids[4_322]}")
 
 
-def test_the_card_names_what_the_pointer_is_on(visit: Callable[..., Visit], fake: FakeServer) -> None:
+def test_the_card_names_what_the_pointer_is_on(visit: Open, fake: FakeServer) -> None:
     """Id, status, place and job from the map; the reason of the status from the record, when the pointer stays."""
     tab = visit()
     canvas(tab).hover(position={"x": 3, "y": 23})  # the first cell below the caption of its zone
     card = tab.page.locator(".heatmap .card")
-    first = fake.deployment.members()["ids"][0]
-    record = fake.deployment.instances[first]
+    with fake.lock:
+        first = fake.deployment.members()["ids"][0]
+        record = fake.deployment.instances[first]
     card.get_by_text(record.reason, exact=True).wait_for()
     shown = card.inner_text()
     assert first in shown and record.rack in shown and all(job in shown for job in record.claims)
 
 
-def test_each_mode_draws_every_cell_in_looks_of_its_own(visit: Callable[..., Visit]) -> None:
+def test_each_mode_draws_every_cell_in_looks_of_its_own(visit: Open) -> None:
     """Utilisation, job and age."""
     tab = visit()
     canvas(tab)
@@ -183,7 +203,7 @@ def test_each_mode_draws_every_cell_in_looks_of_its_own(visit: Callable[..., Vis
         assert sum(count for colour, count in seen[-1].items() if colour != "0") > SIZE.instances
 
 
-def test_the_table_shows_a_hundred_rows_at_a_time(visit: Callable[..., Visit]) -> None:
+def test_the_table_shows_a_hundred_rows_at_a_time(visit: Open) -> None:
     """What needs a look comes first."""
     tab = visit()
     canvas(tab)
@@ -195,7 +215,7 @@ def test_the_table_shows_a_hundred_rows_at_a_time(visit: Callable[..., Visit]) -
     assert elements(tab) <= ELEMENTS_MAX
 
 
-def test_a_narrow_page_scrolls_in_one_direction(visit: Callable[..., Visit]) -> None:
+def test_a_narrow_page_scrolls_in_one_direction(visit: Open) -> None:
     """At 390 px neither page is wider than the screen."""
     tab = visit(width=390)
     canvas(tab)
@@ -205,13 +225,13 @@ def test_a_narrow_page_scrolls_in_one_direction(visit: Callable[..., Visit]) -> 
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_fleet_page_holds_few_elements_and_reads_no_records(visit: Callable[..., Visit], fake: FakeServer) -> None:
+def test_the_fleet_page_holds_few_elements_and_reads_no_records(visit: Open) -> None:
     """The limits come from the snapshot."""
-    fake.requests.clear()
     tab = visit("#/fleet")
     tab.page.get_by_role("heading", name="Circuit breaker").wait_for()
     assert elements(tab) <= ELEMENTS_MAX
-    assert fake.requests["GET /api/v2/fleet/limits"] == 1 and fake.requests["GET /api/v2/fleet"] == 0
+    requests = asked(tab)
+    assert requests["GET /api/v2/fleet/limits"] == 1 and requests["GET /api/v2/fleet"] == 0
 
 
 @pytest.mark.parametrize(("dark", "locale", "width"), [(False, "en-GB", 1280), (True, "zh-CN", 390)])

@@ -142,11 +142,14 @@ def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
 
 @given(snapshots())
 def test_everybody_in_line_is_answered_exactly_once(snapshot: Snapshot) -> None:
-    """It starts, or it hears in a sentence why it does not, and its place in line."""
+    """It starts, or it hears in a sentence why it does not, and its place in line, which is its own in its group."""
     answer = place(snapshot, POLICY, NOW)
     told = [one.job_id for one in (*answer.assignments, *answer.rejected)]
     assert sorted(told) == sorted(_sizes(snapshot))
     assert all(one.sentence and one.position > 0 for one in answer.rejected)
+    groups = {job.job_id: job.group for job in snapshot.waiting}
+    places = [(groups[one.job_id], one.position) for one in answer.rejected]
+    assert len(set(places)) == len(places)
 
 
 @given(snapshots(), st.randoms(use_true_random=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -142,6 +142,11 @@ def waiting_job(
         task_definition=entry.task_definition,
         denials=entry.denials,
     )
+
+
+def quota_keys(entries: Iterable[Entry]) -> set[QuotaKey]:
+    """Return the keys of the quotas that the jobs use, or would use. There are far fewer keys than jobs."""
+    return {QuotaKey(*key) for key in {(entry.user, entry.asked, entry.group) for entry in entries}}
 
 
 def running_job(

@@ -22,10 +22,6 @@ class Total:
     instances: int = 0
     gpus: int = 0
 
-    def plus(self, entry: Entry) -> Total:
-        """Return the total with one more job."""
-        return Total(self.jobs + 1, self.instances + entry.nodes, self.gpus + entry.nodes * entry.gpus)
-
 
 @dataclass(frozen=True, slots=True)
 class PriorityTotals:
@@ -38,12 +34,13 @@ class PriorityTotals:
 
 def totals_by_priority(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> tuple[PriorityTotals, ...]:
     """Return the totals of every priority, the highest first. Each job counts once."""
-    running = dict.fromkeys(Priority, Total())
-    queued = dict.fromkeys(Priority, Total())
+    counts = {(priority, waits): [0, 0, 0] for priority in Priority for waits in (False, True)}
     for entry in entries:
-        totals = queued if entry.waits else running
-        priority = effective(entry.asked, entry.ran_for_s(now), policy)
-        totals[priority] = totals[priority].plus(entry)
+        count = counts[effective(entry.asked, entry.ran_for_s(now), policy), entry.waits]
+        count[0] += 1
+        count[1] += entry.nodes
+        count[2] += entry.nodes * entry.gpus
     return tuple(
-        PriorityTotals(priority, running[priority], queued[priority]) for priority in sorted(Priority, reverse=True)
+        PriorityTotals(priority, Total(*counts[priority, False]), Total(*counts[priority, True]))
+        for priority in sorted(Priority, reverse=True)
     )
