@@ -101,6 +101,7 @@ docs: setup ## Write again what is generated from tables and counted calls
 	@$(BIN)/python docs/generate_states.py
 	@$(BIN)/python docs/generate_permissions.py
 	@$(BIN)/python docs/generate_openapi.py
+	@$(BIN)/python docs/generate_cli.py
 	@$(BIN)/python -m tests.aws.cost_page
 
 clean: ## Remove everything that was installed or generated

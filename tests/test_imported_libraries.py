@@ -34,7 +34,7 @@ IMPORTS = {
         "rich",
         "yaml",
         "gpu_recovery.wire",
-        "gpu_recovery.core.job.record",
+        "gpu_recovery.core.job.status",
         "gpu_recovery.core.instance.record",
         "gpu_recovery.core.identifiers",
         "gpu_recovery.core.queue.priority",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpu_recovery_client.http_client import HttpClient, View, is_loopback, segment
+from gpu_recovery_client.addresses import is_loopback
+from gpu_recovery_client.http_client import HttpClient, View, segment
 
 __all__ = ["RecoveryClient", "View", "is_loopback"]
 
@@ -52,9 +53,16 @@ class RecoveryClient(HttpClient):
             status: only jobs of this status.
             limit: jobs per page.
             cursor: `next_cursor` of the page before.
-            filters: `user`, `group`, and `since`, a time of RFC 3339.
+            filters: `user`; `group`; `since`, a time of RFC 3339; `state` (`waiting`, `running`, `ended`); `order`
+                (`newest`, `oldest`, `status`); `q`, the first characters of ids; `fields` (`list` for short views).
         """
         return self._page("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor, **filters})
+
+    def jobs_pages(
+        self, status: str | None = None, limit: int | None = None, cursor: str | None = None, **filters: str | None
+    ) -> Iterator[View]:
+        """Yield every page from `cursor` on, with the arguments of `jobs_page`."""
+        return self._pages("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor, **filters})
 
     def jobs(
         self,
@@ -135,9 +143,15 @@ class RecoveryClient(HttpClient):
 
     # -- instances -----------------------------------------------------------------------------------------------------
 
-    def instances(self, unreadable: list[str] | None = None) -> Iterator[View]:
-        """Yield every instance of the deployment without its history, page by page; `unreadable` as in `jobs`."""
-        return self._items("/instances", "instances", {}, unreadable)
+    def instances(self, unreadable: list[str] | None = None, **filters: str | None) -> Iterator[View]:
+        """Yield every instance of the deployment without its history, page by page; `unreadable` as in `jobs`.
+
+        Args:
+            unreadable: receives the records that the API cannot read.
+            filters: `status`, with commas; `job`, an id; `q`, the first characters of ids; `order` (`id`, `since`,
+                `lemon`).
+        """
+        return self._items("/instances", "instances", filters, unreadable)
 
     def instance(self, instance_id: str) -> View:
         """Return the view of one instance, with its history."""
@@ -193,6 +207,10 @@ class RecoveryClient(HttpClient):
         """Revoke a user's token by its id; return its view."""
         path = f"/users/{segment('user', user)}/tokens/{segment('token id', token_id)}"
         return self._having("user", "DELETE", path)
+
+    def me(self) -> View:
+        """Return who the caller is: `{"user", "role", "expires_at", "is_session", "deployment": {...}}`."""
+        return self._having("role", "GET", "/me")
 
     def open_session(self, role: str | None = None) -> View:
         """Exchange the token for a session of the web console, of at most 12 hours.

@@ -50,6 +50,9 @@ class RequestRefused(ClientError):
         code: a stable identifier of the kind of refusal, "" if the API gives none.
         retry_after_s: seconds until a retry is welcome, if the API says so.
         path: the requested path below the version of the API.
+        api_url: the address that answered.
+        is_read: whether the request only reads.
+        is_problem: whether the answer has the form of the API's errors. Gateways and other servers answer otherwise.
     """
 
     def __init__(
@@ -63,6 +66,9 @@ class RequestRefused(ClientError):
         code: str = "",
         retry_after_s: float | None = None,
         path: str = "",
+        api_url: str = "",
+        is_read: bool = False,
+        is_problem: bool = True,
     ) -> None:
         parts = [f"{title} ({status})", field or "", detail]
         super().__init__(": ".join(part for part in parts if part))
@@ -74,3 +80,6 @@ class RequestRefused(ClientError):
         self.code = code
         self.retry_after_s = retry_after_s
         self.path = path
+        self.api_url = api_url
+        self.is_read = is_read
+        self.is_problem = is_problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
+from gpu_recovery_client.addresses import is_loopback
 from gpu_recovery_client.errors import (
     AnswerUnreadable,
     ClientError,
@@ -71,6 +71,7 @@ class HttpClient:
             auth=auth,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             transport=transport,
+            verify=base.scheme == "https",  # without TLS, reading the certificates is wasted time
             trust_env=not self._local,  # a proxy of the environment cannot reach the loopback of this host
         )
 
@@ -220,19 +221,14 @@ class HttpClient:
             code=self._safe(str(problem.get("code") or "")),
             retry_after_s=_seconds(response.headers.get("retry-after"), problem.get("retry_after_s")),
             path=self._safe(path),
+            api_url=self.api_url,
+            is_read=response.request.method == "GET",
+            is_problem=isinstance(problem.get("title"), str),
         )
 
     def _safe(self, text: str) -> str:
         """Return a text of a server or library with the credentials replaced: the text might echo them."""
         return text.replace(self._token, "[token]") if self._auth is None else self._auth.signer.masked(text)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` can only be this host: 127.0.0.0/8, ::1, localhost and names below it (RFC 6761)."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def segment(what: str, value: str) -> str:

@@ -1,24 +1,22 @@
-"""Finds the API address and how to authenticate there: options, environment, or a running sandbox."""
+"""Finds the API address and how to authenticate there: options, environment, a profile, or a running sandbox."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
-from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.addresses import is_loopback
 from gpu_recovery_client.errors import SettingsMissing
-from gpu_recovery_client.http_client import TIMEOUT_S, is_loopback
-from gpu_recovery_client.iam import IamAuth
+from gpu_recovery_client.profiles import Profile, read_profiles, token_of
 
 URL_VARIABLE = "GPU_RECOVERY_API_URL"
 TOKEN_VARIABLE = "GPU_RECOVERY_TOKEN"
 AUTH_VARIABLE = "GPU_RECOVERY_AUTH"
+PROFILE_VARIABLE = "GPU_RECOVERY_PROFILE"
 WITH_TOKEN, WITH_IAM = "token", "iam"
 """How a caller authenticates: with a token, or with the signature of IAM credentials."""
 SANDBOX_STATE = Path(".sandbox", "state.json")
@@ -41,17 +39,27 @@ def find_settings(
     environment: Mapping[str, str],
     directory: Path,
     auth: str | None = None,
+    profile: str | None = None,
 ) -> ClientSettings:
     """Return the settings to use.
 
-    An option overrides its variable. The sandbox in `directory` or a parent is used only if neither address nor token
-    is given, so that no deployment ever receives the token of another. A deployment for which requests are signed
-    receives no token.
+    An option overrides its variable. In this order: the profile of an option; options and variables with address and
+    token; the profile of a variable; the sandbox in `directory` or a parent; the default profile. Address and token
+    always come from the same of these, so that no deployment ever receives the token of another. A deployment for which
+    requests are signed receives no token.
 
     Raises:
         SettingsMissing: a setting is missing; the message says which.
     """
+    if profile:
+        if api_url or token or auth:
+            raise SettingsMissing("--profile names a deployment: leave --api-url, --token and --auth out")
+        return _of_profile(profile, environment)
     url = api_url or environment.get(URL_VARIABLE)
+    secret = token or environment.get(TOKEN_VARIABLE)
+    by_variable = environment.get(PROFILE_VARIABLE)
+    if by_variable and not url and not secret:
+        return _of_profile(by_variable, environment)
     how = auth or environment.get(AUTH_VARIABLE) or WITH_TOKEN
     if how not in (WITH_TOKEN, WITH_IAM):
         raise SettingsMissing(f"{AUTH_VARIABLE} or --auth must be {WITH_TOKEN} or {WITH_IAM}, not {how!r}")
@@ -61,7 +69,6 @@ def find_settings(
         if not url:
             raise SettingsMissing(f"no API address: set {URL_VARIABLE} or give --api-url")
         return ClientSettings(url, "", "options and environment", signs=True)
-    secret = token or environment.get(TOKEN_VARIABLE)
     if url and secret:
         return ClientSettings(url, secret, "options and environment")
     if url:
@@ -69,25 +76,27 @@ def find_settings(
     if secret:
         raise SettingsMissing(f"no API address: set {URL_VARIABLE} or give --api-url")
     path = find_sandbox(directory)
-    if path is None:
-        raise SettingsMissing(
-            f"no API address and no running sandbox: set {URL_VARIABLE} and {TOKEN_VARIABLE},"
-            " or start one with `gpu-recovery sandbox up`"
-        )
-    state = read_sandbox(path)
-    return ClientSettings(state["api_url"], state["operator_token"], str(path))
+    if path is not None:
+        state = read_sandbox(path)
+        return ClientSettings(state["api_url"], state["operator_token"], str(path))
+    default = read_profiles(environment)[1]
+    if default:
+        return _of_profile(default, environment)
+    raise SettingsMissing(
+        "no deployment is selected and no sandbox runs here: run `gpu-recovery login`, set"
+        f" {URL_VARIABLE} and {TOKEN_VARIABLE}, or start a sandbox with `gpu-recovery sandbox up`"
+    )
 
 
-def client_of(
-    settings: ClientSettings,
-    transport: httpx.BaseTransport | None,
-    *,
-    pause: Callable[[float], None],
-    timeout_s: float = TIMEOUT_S,
-) -> RecoveryClient:
-    """Return a client of the deployment that authenticates as the settings say."""
-    auth = IamAuth(settings.api_url) if settings.signs else None
-    return RecoveryClient(settings.api_url, settings.token, transport, auth=auth, timeout_s=timeout_s, pause=pause)
+def _of_profile(name: str, environment: Mapping[str, str]) -> ClientSettings:
+    profiles, _ = read_profiles(environment)
+    profile: Profile | None = profiles.get(name)
+    if profile is None:
+        known = ", ".join(sorted(profiles)) or "none"
+        raise SettingsMissing(f"there is no profile {name!r} (profiles: {known}); `gpu-recovery login {name}` makes it")
+    if profile.auth == WITH_IAM:
+        return ClientSettings(profile.api_url, "", f"profile {name}", signs=True)
+    return ClientSettings(profile.api_url, token_of(profile, environment), f"profile {name}")
 
 
 def find_sandbox(directory: Path) -> Path | None:

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 import yaml
 from gpu_recovery_client import RecoveryClient
-from gpu_recovery_client.cli import app, logs, submit, token
+from gpu_recovery_client.cli import app, job_list, logs, submit, token
 from gpu_recovery_client.cli import fleet as cli_fleet
 from gpu_recovery_client.cli import instances as cli_instances
 from gpu_recovery_client.cli import jobs as cli_jobs
@@ -31,7 +31,7 @@ URL = "https://api.example.test/prod"
 TOKEN = "a-token-that-nobody-may-see"
 NODE_TOKEN = "grn_3f9c1b2a7d40_" + 43 * "n"
 USER_TOKEN = "gru_5a5a5a5a5a5a_" + 43 * "u"
-TIMED = (app, cli_fleet, cli_instances, cli_jobs, logs, cli_queue, submit, token)
+TIMED = (app, cli_fleet, cli_instances, cli_jobs, job_list, logs, cli_queue, submit, token)
 """The modules that know a clock, or wait."""
 AN_HOUR_AGO = "2026-11-21T08:03:00.000Z"
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
@@ -45,6 +45,7 @@ class FakeApi:
     queue:      the queue, the quotas, why the first job waits, and its log.
     keys:       the job that was made under each idempotency key.
     unreadable: what each page says that it cannot show.
+    me:         who the caller is.
     """
 
     jobs: list[dict[str, Any]]
@@ -59,6 +60,7 @@ class FakeApi:
     page_size: int = 2
     tokens: list[dict[str, Any]] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    me: dict[str, Any] = field(default_factory=lambda: {"user": "an operator", "role": "operator"})
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -110,6 +112,8 @@ class FakeApi:
                 return self._tokens(method, rest, {"token": USER_TOKEN}, {"user": one, "role": "user"})
             case method, ["quotas"]:
                 return self._quotas(method, request)
+            case "GET", ["me"]:
+                return httpx.Response(200, json=self.me)
         return None
 
     def _submitted(self, request: httpx.Request) -> httpx.Response:
@@ -146,7 +150,7 @@ class FakeApi:
     def _page(self, key: str, items: list[dict[str, Any]], request: httpx.Request) -> httpx.Response:
         query = request.url.params
         if "status" in query:
-            items = [item for item in items if item["status"] == query["status"]]
+            items = [item for item in items if item["status"] in query["status"].split(",")]
         begin = int(query.get("cursor", 0))
         end = begin + min(int(query.get("limit", self.page_size)), self.page_size)
         more = str(end) if end < len(items) else None
@@ -197,8 +201,9 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    for name in ("GPU_RECOVERY_API_URL", "GPU_RECOVERY_TOKEN", "GPU_RECOVERY_AUTH"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("API_URL", "TOKEN", "AUTH", "PROFILE", "LANGUAGE"):
+        monkeypatch.delenv(f"GPU_RECOVERY_{name}", raising=False)
+    monkeypatch.setenv("GPU_RECOVERY_CONFIG", str(tmp_path / "config" / "config.toml"))
     monkeypatch.chdir(tmp_path)
 
 

@@ -144,7 +144,7 @@ def test_a_principal_without_a_role_is_told_what_to_do(run: Run) -> None:
     result = run("list", key="AKIDSTRANGER")
     assert result.exit_code == 1
     assert "arn:aws-cn:iam::999900009999:role/researchers has no role in this deployment" in result.stderr
-    assert "ask an operator to name yours" in result.stderr
+    assert "ask an operator to add your role" in result.stderr
 
 
 def test_a_request_with_a_token_is_told_to_sign(run: Run) -> None:

@@ -21,6 +21,8 @@ KEY = re.compile(r"[A-Za-z$@][\w.:/@-]+")
 """What is a name where a mapping is written or read."""
 FORMAT = re.compile(r"(?!:)[\w#/.:@{}-]*[A-Za-z#][\w#/.:@{}-]*", re.ASCII)
 """What is a name with gaps, an f-string without blanks: `{}#lock#{}`."""
+TEXTS = "texts"
+"""Folder of translations: their keys are texts for people, not names."""
 READERS = ("get", "pop", "setdefault")
 OF_PYTHON = ("getattr", "setattr", "hasattr", "delattr", "TypeVar", "ParamSpec", "NewType", "attrgetter")
 """Calls whose strings are names of Python."""
@@ -34,7 +36,8 @@ def spellings() -> dict[str, dict[str, list[str]]]:
 @cache
 def trees(place: str) -> list[ast.Module]:
     """The syntax trees of every module of a place."""
-    paths = [path for path in (ROOT / place).rglob("*.py") if path.resolve() == path]  # a link's module is read once
+    found = (path for path in (ROOT / place).rglob("*.py") if path.parent.name != TEXTS)
+    paths = [path for path in found if path.resolve() == path]  # a link's module is read once
     return [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
 
 

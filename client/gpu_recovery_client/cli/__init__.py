@@ -1,4 +1,4 @@
-"""The command line, `gpu-recovery`: one module for each group of verbs."""
+"""The command line, `gpu-recovery`: one module for each group of verbs, imported when a verb is called."""
 
 from gpu_recovery_client.cli.app import main
 

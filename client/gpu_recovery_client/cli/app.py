@@ -8,44 +8,34 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from gpu_recovery_client.api import RecoveryClient
-from gpu_recovery_client.cli import (
-    console,
-    diagnose,
-    doctor,
-    fleet,
-    instances,
-    jobs,
-    logs,
-    queue,
-    sandbox,
-    simulate,
-    submit,
-)
-from gpu_recovery_client.cli import token as cli_token
-from gpu_recovery_client.cli.error_hints import advice
+from gpu_recovery_client.cli.command import LoadedWhenNeeded, coerced_when_needed
+from gpu_recovery_client.cli.error_hints import error_lines
+from gpu_recovery_client.cli.help_text import HelpText
 from gpu_recovery_client.cli.options import examples
 from gpu_recovery_client.cli.output import FAILED, USAGE, pause
-from gpu_recovery_client.errors import ClientError, RequestRefused, SettingsMissing
-from gpu_recovery_client.render.table import printable
-from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, client_of, find_settings
+from gpu_recovery_client.cli.verbs import EXAMPLES, SECTIONS, VERBS
+from gpu_recovery_client.errors import ClientError, SettingsMissing
+from gpu_recovery_client.settings import (
+    AUTH_VARIABLE,
+    PROFILE_VARIABLE,
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    ClientSettings,
+    find_settings,
+)
+from gpu_recovery_client.texts import LANGUAGE_VARIABLE, Language, tr, use_language
 
-SECTIONS = {
-    "Jobs": ("submit", "status", "list", "logs", "explain", "diagnose", "queue", "cancel", "suspend", "resume"),
-    "Machines": ("instances", "quarantine", "release", "fleet", "redrive", "doctor", "console"),
-    "People and limits": ("token", "quota"),
-    "On this machine": ("sandbox", "simulate"),
-}
-"""Sections of the help, with their verbs in the order of use."""
-JOB, INSTANCE = "sft-20261121-101318-6eea", "i-0123456789abcdef0"
-"""Ids in examples."""
+if TYPE_CHECKING:
+    import httpx
+
+    from gpu_recovery_client.api import RecoveryClient
 
 
 @dataclass
@@ -56,45 +46,57 @@ class Connection:
     token: str | None = field(repr=False)
     transport: httpx.BaseTransport | None = None
     auth: str | None = None
+    profile: str | None = None
 
-    def client(self) -> RecoveryClient:
-        """Return a client of the selected deployment. Raises SettingsMissing if none is selected."""
-        found = find_settings(self.api_url, self.token, os.environ, Path.cwd(), self.auth)
-        return client_of(found, self.transport, pause=pause)
+    def settings(self) -> ClientSettings:
+        """Return the settings of the selected deployment. Raises SettingsMissing if none is selected."""
+        return find_settings(self.api_url, self.token, os.environ, Path.cwd(), self.auth, self.profile)
+
+    def client(self, settings: ClientSettings | None = None) -> RecoveryClient:
+        """Return a client of the selected deployment, or of the one that `settings` name."""
+        connection: Any = import_module("gpu_recovery_client.connection")
+        client: RecoveryClient = connection.client_of(settings or self.settings(), self.transport, pause=pause)
+        return client
 
 
 class Verbs(TyperGroup):
     """Prints the client's own errors to stderr and sets the exit code. Other errors keep their traceback."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.commands = LoadedWhenNeeded(VERBS)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options before the verb, with those of the completion and -h."""
+        return coerced_when_needed(super().get_params(ctx))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help in the language in use."""
+        ctx.formatter_class = HelpText
+        return super().get_help(ctx)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
         try:
             return super().invoke(ctx)
         except ClientError as error:
-            for line in _error_text(error):
-                typer.echo(printable(line), err=True)
+            for line in error_lines(error):
+                typer.echo(line, err=True)
             raise typer.Exit(USAGE if isinstance(error, SettingsMissing) else FAILED) from error
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the verbs in sections."""
-        width = max(map(len, self.commands))
-        for title, names in SECTIONS.items():
-            rows = [
-                (name, command.get_short_help_str(formatter.width - width - 6))
-                for name in names
-                if (command := self.get_command(ctx, name)) is not None
-            ]
+        """Write the verbs in sections. No verb is imported."""
+        width = max(map(len, VERBS))
+        for title, verbs in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:{width}}", words) for name, words in rows])
+                formatter.write_dl([(f"{verb.name:{width}}", verb.summary) for verb in verbs])
 
-
-def _error_text(error: ClientError) -> list[str]:
-    """Return the lines of an error: what happened, what else is wrong, and what to do."""
-    lines = [f"gpu-recovery: {error}"]
-    if isinstance(error, RequestRefused):
-        lines += [f"  {': '.join(part for part in problem if part)}" for problem in error.more]
-    sentence = advice(error)
-    return [*lines, f"  {sentence}"] if sentence else lines
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return the verbs and options that begin so. No verb is imported."""
+        outline: dict[str, Any] = {
+            verb.name: TyperCommand(verb.name, short_help=tr(verb.summary)) for verb in VERBS.values()
+        }
+        return TyperGroup(name=self.name, params=self.params, commands=outline).shell_complete(ctx, incomplete)
 
 
 app = typer.Typer(
@@ -102,85 +104,60 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # its panels would print local variables
     rich_markup_mode=None,
-    help="Train on Amazon ECS and let GPU faults heal by themselves.",
-    epilog=examples(
-        "gpu-recovery submit job.yaml --wait",
-        f"gpu-recovery explain {JOB}",
-        "gpu-recovery VERB --help                   # what a verb does, with examples",
-    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train on Amazon ECS, with automatic recovery from GPU faults.",
+    epilog=examples(*EXAMPLES),
 )
 
 
-def _verb(name: str, function: Any, *shown: str, **more: Any) -> None:
-    app.command(name, epilog=examples(*shown), **more)(function)
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        release = import_module("importlib.metadata").version("gpu-recovery")
+        typer.echo(f"gpu-recovery {release} (Python {sys.version.split()[0]})")
+        raise typer.Exit
 
 
-_verb(
-    "submit",
-    submit.submit,
-    "gpu-recovery submit job.yaml",
-    "gpu-recovery submit job.yaml --priority LOW --dry-run",
-    "gpu-recovery submit --workload sft --nnodes 2 --gpus-per-node 8 \\",
-    "    --task-definition gpu-training --wait -- python train.py",
-    cls=submit.Submit,
-)
-_verb("status", jobs.status, f"gpu-recovery status {JOB}", f"gpu-recovery status {JOB} --json")
-_verb(
-    "list",
-    jobs.list_jobs,
-    "gpu-recovery list --status RUNNING --user ana",
-    "gpu-recovery list --since 12h --all --json",
-)
-_verb(
-    "logs",
-    logs.logs,
-    f"gpu-recovery logs {JOB} --follow",
-    f"gpu-recovery logs {JOB} --attempt 1 --rank 3 --tail 50",
-)
-_verb("explain", jobs.explain_one, f"gpu-recovery explain {JOB}", f"gpu-recovery explain {INSTANCE}")
-_verb(
-    "diagnose",
-    diagnose.diagnose,
-    f"gpu-recovery diagnose {JOB}",
-    "gpu-recovery diagnose --file reports.jsonl",
-    "gpu-recovery diagnose --log rank-3.log",
-    "gpu-recovery diagnose --log - --json       # what standard input brings",
-)
-_verb("queue", queue.queue, "gpu-recovery queue", "gpu-recovery queue --user ana --json")
-_verb("cancel", jobs.cancel, f"gpu-recovery cancel {JOB}", f"gpu-recovery cancel {JOB} --force")
-_verb("suspend", jobs.suspend, f'gpu-recovery suspend {JOB} --because "a demo needs the GPUs"')
-_verb("resume", jobs.resume, f"gpu-recovery resume {JOB}")
-_verb("instances", instances.instances, "gpu-recovery instances", f"gpu-recovery instances {INSTANCE} --json")
-_verb("quarantine", instances.quarantine, f'gpu-recovery quarantine {INSTANCE} --because "its fan is loud"')
-_verb("release", instances.release, f"gpu-recovery release {INSTANCE}")
-_verb("redrive", fleet.redrive, "gpu-recovery redrive --dry-run", "gpu-recovery redrive --queue failed")
-_verb("doctor", doctor.doctor, "gpu-recovery doctor", "gpu-recovery doctor --json")
-_verb("console", console.console, "gpu-recovery console", "gpu-recovery console --role viewer --no-browser")
-_verb("simulate", simulate.simulate, "gpu-recovery simulate goodput --help", context_settings=simulate.PASSED_ON)
-app.add_typer(fleet.app, name="fleet")
-app.add_typer(queue.app, name="quota")
-app.add_typer(sandbox.app, name="sandbox")
-app.add_typer(cli_token.app, name="token")
+def _use(language: Language) -> Language:
+    use_language(Language(language))
+    return language
 
 
 @app.callback()
 def connect(
     context: typer.Context,
-    api_url: Annotated[str | None, typer.Option(help=f"Where the API is; else {URL_VARIABLE}.")] = None,
+    api_url: Annotated[str | None, typer.Option(help=f"Address of the API; else {URL_VARIABLE}.")] = None,
     token: Annotated[
         str | None,
-        typer.Option(help=f"Your token; better in {TOKEN_VARIABLE}, since other users can list options."),
+        typer.Option(help=f"Your token; better in {TOKEN_VARIABLE}, because other users can see options."),
     ] = None,
     auth: Annotated[
         str | None,
         typer.Option(help=f"`token`, or `iam` to sign requests with AWS credentials; else {AUTH_VARIABLE}."),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"A deployment saved by `gpu-recovery login`; else {PROFILE_VARIABLE}."),
+    ] = None,
+    language: Annotated[
+        Language,
+        typer.Option(
+            help=f"Language of the output; else {LANGUAGE_VARIABLE}.",
+            envvar=LANGUAGE_VARIABLE,
+            show_envvar=False,
+            callback=_use,
+            is_eager=True,
+        ),
+    ] = Language.ENGLISH,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
-    """Train on Amazon ECS and let GPU faults heal by themselves.
+    """Train on Amazon ECS, with automatic recovery from GPU faults.
 
-    Without --api-url and --token, and without their variables, a sandbox running in this folder or a parent is used.
+    The deployment is the one of --profile, of --api-url and --token, or of their variables. Without these it is the
+    sandbox that runs in this folder or a parent, or else the default of `gpu-recovery login`.
     """
-    context.obj = Connection(api_url, token, context.obj, auth)
+    context.obj = Connection(api_url, token, context.obj, auth, profile)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from gpu_recovery_client.cli.output import AsJson, print_json
+from gpu_recovery_client.cli.output import AsJson, print_document
+from gpu_recovery_client.texts import tr
 
 
 class SessionRole(StrEnum):
@@ -35,10 +36,11 @@ def console(
         session = client.open_session(None if role is None else role.value)
         address = f"{client.api_url}/console"
     if as_json:
-        print_json({"console_url": address, **session})
+        print_document({"console_url": address, **session})
     else:
-        typer.echo(f"Console:  {address}")
-        typer.echo(f"Session:  {session['session']}")
-        typer.echo(f"Paste the session as the token. You are {session['user']} ({session['role']}).")
+        typer.echo(tr("Console:  {address}", address=address))
+        typer.echo(tr("Session:  {session}", session=session["session"]))
+        who = {name: session[name] for name in ("user", "role")}
+        typer.echo(tr("Paste the session as the token. You are {user} ({role}).", **who))
     if browser and not as_json:
         webbrowser.open(address)

@@ -23,42 +23,53 @@ from gpu_recovery.core.logs.kinds import CLASSES
 
 from gpu_recovery_client.cli.flight_folder import diagnose_folder, read_sentences
 from gpu_recovery_client.cli.options import jobs_like
-from gpu_recovery_client.cli.output import AsJson, print_json, print_view, terminal_width
+from gpu_recovery_client.cli.output import AsJson, print_document, print_view, terminal_width
 from gpu_recovery_client.errors import ClientError
-from gpu_recovery_client.render.table import line, table
+from gpu_recovery_client.render.table import table
+from gpu_recovery_client.render.text import line
+from gpu_recovery_client.texts import heads, tr
+from gpu_recovery_client.texts import language as language_in_use
 
 STDIN, WORKER = "-", "worker"
 PIECE_MAX = 1 << 20
 """Bytes of a line that are read at once; a longer line counts as several lines."""
-HEADER = ("LINE", "ROLE", "KIND", "TEXT")
 
 
 def diagnose(
     context: typer.Context,
-    job: Annotated[str | None, typer.Argument(help="The job whose attempt failed.", autocompletion=jobs_like)] = None,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt; the latest unless told.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="Id of a job whose attempt failed.", autocompletion=jobs_like)
+    ] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Number of the attempt; else the latest.")] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Judge these reports, a JSON object a line; no deployment.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Diagnose these reports, one JSON object per line; needs no deployment."),
     ] = None,
     log: Annotated[
-        str | None, typer.Option("--log", metavar="FILE", help="What a rank or a machine wrote; - is standard input.")
+        str | None,
+        typer.Option("--log", metavar="FILE", help="Diagnose the log of a rank or an instance; - is standard input."),
     ] = None,
     flight: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Judge the dumps of PyTorch's flight recorder in this folder; no deployment."),
+        typer.Option(
+            metavar="DIR", help="Diagnose the dumps of PyTorch's flight recorder in this folder; needs no deployment."
+        ),
     ] = None,
-    language: Annotated[Language, typer.Option(help="The language of the page.")] = Language.ENGLISH,
+    language: Annotated[
+        Language | None, typer.Option(help="Language of the report; else that of the command line.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what is wrong with a job, by its reports, a log or dumps.
+    """Find the cause of a failure from reports, a log or dumps.
 
-    Dumps are those of PyTorch's flight recorder. Files are judged here, without a deployment.
+    Dumps are those of PyTorch's flight recorder. Files are diagnosed here, without a deployment.
 
-    Of a log the cause is the root that explains how the log ends, by time and by kind. A cascade (a consequence of
-    another error) counts only if no root explains it. After a warning the program went on, so nothing follows from it.
+    In a log, the cause is the `root` line that explains how the log ends, by time and by kind. A `cascade` line is a
+    consequence of another error: it counts only if no `root` line explains the end. A `warning` never counts, because
+    the program continued after it.
     """
     if sum(source is not None for source in (job, file, log, flight)) != 1:
-        raise typer.BadParameter("one of a job, --file, --log and --flight is needed", param_hint="JOB")
+        raise typer.BadParameter(tr("give one of a job, --file, --log and --flight"), param_hint="JOB")
     if log is not None:
         classified = _classified(log)
         print_view(findings_document(classified), lambda: _page(classified, terminal_width()), as_json)
@@ -68,13 +79,13 @@ def diagnose(
     else:
         view = _judged(file) if file is not None else _of_job(context, job or "", attempt)
     if as_json:
-        print_json(view)
+        print_document(view)
     else:
-        typer.echo(view["page"][language.value], nl=False)
+        typer.echo(view["page"][(language or language_in_use()).value], nl=False)
         for sentence in read_sentences(view) if flight is not None else ():
             typer.echo(line(sentence), nl=False)
         for rank, why in view.get("unread_logs", {}).items():
-            typer.echo(line(f"the log of rank {rank} was not read: {why}"), nl=False)
+            typer.echo(line(tr("the log of rank {rank} was not read: {why}", rank=rank, why=why)), nl=False)
 
 
 def _of_job(context: typer.Context, job: str, attempt: int | None) -> dict[str, Any]:
@@ -90,14 +101,16 @@ def _judged(path: Path) -> dict[str, Any]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ClientError(f"{path} cannot be read: {error}") from error
+        raise ClientError(tr("{file} cannot be read: {error}", file=path, error=error)) from error
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
             report = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ClientError(f"{path}, line {number}: not JSON: {error}") from error
+            raise ClientError(
+                tr("{file}, line {number}: not JSON: {error}", file=path, number=number, error=error)
+            ) from error
         if isinstance(report, dict) and report.get("type") == WORKER:
             workers.append({name: value for name, value in report.items() if name != "type"})
         else:
@@ -118,7 +131,7 @@ def _classified(log: str) -> Classified:
         with nullcontext(sys.stdin.buffer) if log == STDIN else open(log, "rb") as stream:
             return classify(_lines(stream))
     except OSError as error:
-        raise ClientError(f"{log} cannot be read: {error.strerror or error}") from error
+        raise ClientError(tr("{file} cannot be read: {error}", file=log, error=error.strerror or error)) from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -129,7 +142,13 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 def _page(classified: Classified, width: int | None) -> str:
     cause = classified.verdict
     if cause is None:
-        return line("nothing in this log says that anything is wrong")
+        return line(tr("no line of this log is a known error"))
     rows = [(str(finding.number), finding.role, finding.kind, finding.line) for finding in classified.findings]
-    verdict = line(f"verdict: {cause.kind} ({CLASSES[cause.kind]}), line {cause.number} ({cause.role})")
-    return table(HEADER, rows, width) + "\n" + verdict + line(f"then: {policy_after(cause)}")
+    of_cause = {"kind": cause.kind, "of": CLASSES[cause.kind], "number": cause.number, "role": cause.role}
+    verdict = line(tr("verdict: {kind} ({of}), line {number} ({role})", **of_cause))
+    return (
+        table(heads("LINE", "ROLE", "KIND", "TEXT"), rows, width)
+        + "\n"
+        + verdict
+        + line(tr("next: {policy}", policy=policy_after(cause)))
+    )

@@ -9,8 +9,9 @@ import typer
 
 from gpu_recovery_client.account import account_findings
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, print_view
-from gpu_recovery_client.render.table import line
+from gpu_recovery_client.render.text import line
 from gpu_recovery_client.request_signer import region_of
+from gpu_recovery_client.texts import tr
 
 GONE = "GONE"
 """Status of an instance that has left the cluster."""
@@ -39,4 +40,5 @@ def doctor(
 
 def _text(view: dict[str, Any]) -> str:
     lines = [line(f"{one['subject']}: {one['sentence']}") + line(f"  {one['command']}") for one in view["findings"]]
-    return "".join(lines) or line(f"instances checked in {view['region']}: {view['instances']}; nothing to change")
+    checked = {"region": view["region"], "number": view["instances"]}
+    return "".join(lines) or line(tr("instances checked in {region}: {number}; nothing to change", **checked))

@@ -16,6 +16,7 @@ from gpu_recovery_client.flight_recorder.dump_files import dump_files, read_file
 from gpu_recovery_client.flight_recorder.pickled import Unreadable
 from gpu_recovery_client.flight_recorder.rank_text import rank_text
 from gpu_recovery_client.flight_recorder.reports import reports
+from gpu_recovery_client.texts import tr
 
 AT_S = 0.0
 """Time of all records. A copied file has lost the time of its dump, so all dumps count as dumps of one hang."""
@@ -53,11 +54,13 @@ def diagnose_folder(folder: Path) -> dict[str, Any]:
 def read_sentences(view: dict[str, Any]) -> list[str]:
     """Return what was read and what is missing, one sentence a line."""
     flight = view["flight"]
-    of = f" of {flight['ranks']} ranks" if flight["ranks"] else ""
-    lines = [f"Read: {flight['dumps']} dumps{of}"]
+    if flight["ranks"]:
+        lines = [tr("Read: {dumps} dumps of {ranks} ranks", dumps=flight["dumps"], ranks=flight["ranks"])]
+    else:
+        lines = [tr("Read: {dumps} dumps", dumps=flight["dumps"])]
     if flight["without_dump"]:
-        lines.append(f"Without a dump: rank {flight['without_dump']}")
-    return lines + [f"Not read: {name}: {why}" for name, why in flight["unread"].items()]
+        lines.append(tr("Without a dump: rank {ranks}", ranks=flight["without_dump"]))
+    return lines + [tr("Not read: {file}: {why}", file=name, why=why) for name, why in flight["unread"].items()]
 
 
 def _dumps(folder: Path) -> tuple[dict[int, Dump], dict[str, str]]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
-from gpu_recovery.core.job.record import TERMINAL
+from gpu_recovery.core.job.status import TERMINAL
 
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.options import JobId
-from gpu_recovery_client.cli.output import AsJson, pause, print_json, say
+from gpu_recovery_client.cli.output import AsJson, pause, print_document, say
 from gpu_recovery_client.errors import RequestRefused
-from gpu_recovery_client.render.table import printable
+from gpu_recovery_client.render.text import printable
+from gpu_recovery_client.texts import tr
 
 POLL_S = 2.0
 """Seconds between two polls of a log."""
@@ -26,34 +27,42 @@ View = dict[str, Any]
 def logs(
     context: typer.Context,
     job: JobId,
-    rank: Annotated[int, typer.Option(min=0, help="Whose; 0 is the one that learns of suspensions.")] = 0,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Of which attempt; else of the latest.")] = None,
-    tail: Annotated[int, typer.Option(min=1, help="How many lines from the end.")] = TAIL,
-    cursor: Annotated[str | None, typer.Option(help="Go on where the page before this one ended.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job ends.")] = False,
+    rank: Annotated[
+        int, typer.Option(min=0, help="Rank whose log is printed. Rank 0 receives the notices of suspension.")
+    ] = 0,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Number of the attempt; else the latest.")] = None,
+    tail: Annotated[int, typer.Option(min=1, help="Number of lines from the end.")] = TAIL,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the page that showed this cursor.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until the job ends.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a rank wrote to its log.
+    """Print the log of a rank.
 
-    With --follow it goes on into the next attempts, unless one is named, and ends when the job has ended. Ctrl-C ends
-    the printing, not the job.
+    With --follow, the logs of later attempts follow, unless --attempt is given. The command ends when the job has
+    ended. Ctrl-C stops the printing, not the job.
     """
     if follow and as_json:
-        raise typer.BadParameter("follows no log; ask for page after page with --cursor", param_hint="--json")
+        raise typer.BadParameter(
+            tr("does not go with --follow; read page by page with --cursor"), param_hint="--output"
+        )
     with context.obj.client() as client:
         if follow:
             try:
                 Following(client, job, rank, tail, pause).run(attempt, cursor)
             except KeyboardInterrupt:
-                say(f"{job} goes on; `gpu-recovery logs {job} -f` shows its log again")
+                say(tr("{job} continues; `gpu-recovery logs {job} -f` shows its log again", job=job))
             return
         page = client.logs(job, rank, attempt, None if cursor else tail, cursor)
     if as_json:
-        print_json(page)
+        print_document(page)
         return
     _print(page["lines"])
     if not page["lines"]:
-        say(f"attempt {page.get('attempt')} of {job}: rank {rank} has written nothing {'more' if cursor else 'yet'}")
+        values = {"attempt": page.get("attempt"), "job": job, "rank": rank}
+        if cursor:
+            say(tr("attempt {attempt} of {job}: rank {rank} has written nothing more", **values))
+        else:
+            say(tr("attempt {attempt} of {job}: rank {rank} has written nothing yet", **values))
 
 
 class Following:
@@ -76,7 +85,8 @@ class Following:
             page = self._page(attempt, cursor, waits=not over)
             if page is None:
                 if not has_said:
-                    say(f"{self._job_id} is {job['status']}: rank {self._rank} has no log yet")
+                    values = {"job": self._job_id, "status": job["status"], "rank": self._rank}
+                    say(tr("{job} is {status}: rank {rank} has no log yet", **values))
                 has_said = True
                 self._pause(POLL_S)
                 continue
@@ -91,7 +101,7 @@ class Following:
             if new or (ended and cursor != before and empty < EMPTY_MAX):
                 continue  # CloudWatch returns empty pages before the end; at the end the cursor stays the same
             if only is None and attempt is not None and newer > attempt:
-                say(f"attempt {newer}")
+                say(tr("attempt {number}", number=newer))
                 attempt, cursor, self._shown = newer, None, 0
                 continue
             if over:

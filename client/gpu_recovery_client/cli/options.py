@@ -6,18 +6,19 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 import typer
-from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.queue.priority import Priority
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import ClientError
-from gpu_recovery_client.settings import client_of, find_settings
+from gpu_recovery_client.settings import find_settings
+from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 """Seconds of each unit."""
@@ -38,7 +39,7 @@ def seconds(text: str) -> int:
     """Return `90d`, `12h`, `30m` or `3600` in seconds. Raises typer.BadParameter for anything else."""
     spelt = re.fullmatch(r"([1-9][0-9]{0,9})([smhd]?)", text)
     if spelt is None:
-        raise typer.BadParameter("must be a time such as 90d, 12h, 30m or 3600s")
+        raise typer.BadParameter(tr("must be a time such as 90d, 12h, 30m or 3600s"))
     return int(spelt[1]) * UNITS_S[spelt[2]]
 
 
@@ -52,13 +53,12 @@ def moment_of(text: str, now: datetime) -> str:
         try:
             return _rfc3339(now - timedelta(seconds=seconds(text)))
         except OverflowError as error:
-            raise typer.BadParameter("lies before all time", param_hint="--since") from error
+            raise typer.BadParameter(tr("is too long ago"), param_hint="--since") from error
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise typer.BadParameter(
-            "must be how long ago, such as 2h, or a time such as 2026-11-21T09:00Z", param_hint="--since"
-        ) from error
+        message = tr("must be how long ago, such as 2h, or a time such as 2026-11-21T09:00Z")
+        raise typer.BadParameter(message, param_hint="--since") from error
     return _rfc3339(at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
@@ -81,12 +81,14 @@ def instances_like(context: typer.Context, incomplete: str) -> list[str]:
 
 def statuses_like(incomplete: str) -> list[str]:
     """Return the statuses of jobs that begin with `incomplete`."""
-    return [status.value for status in JobStatus if status.value.startswith(incomplete)]
+    statuses: Any = import_module("gpu_recovery.core.job.status").JobStatus
+    return [status.value for status in statuses if status.value.startswith(incomplete.upper())]
 
 
 def priorities_like(incomplete: str) -> list[str]:
     """Return the names of priorities that begin with `incomplete`, the most urgent first."""
-    return [name for name in Priority.__members__ if name.startswith(incomplete)]
+    priorities: Any = import_module("gpu_recovery.core.queue.priority").Priority
+    return [name for name in priorities.__members__ if name.startswith(incomplete.upper())]
 
 
 def _ids(context: typer.Context, incomplete: str, ask: Callable[[RecoveryClient], Iterable[str]]) -> list[str]:
@@ -95,13 +97,13 @@ def _ids(context: typer.Context, incomplete: str, ask: Callable[[RecoveryClient]
     A completion shows no error.
     """
     root = context.find_root()
-    transport = root.obj if isinstance(root.obj, httpx.BaseTransport) else None
+    connection: Any = import_module("gpu_recovery_client.connection")
+    transport = root.obj if isinstance(root.obj, connection.httpx.BaseTransport) else None
     try:
         options = root.params
-        settings = find_settings(
-            options.get("api_url"), options.get("token"), os.environ, Path.cwd(), options.get("auth")
-        )
-        with client_of(settings, transport, timeout_s=COMPLETING_S, pause=_never) as client:
+        url, token, auth, profile = (options.get(name) for name in ("api_url", "token", "auth", "profile"))
+        settings = find_settings(url, token, os.environ, Path.cwd(), auth, profile)
+        with connection.client_of(settings, transport, timeout_s=COMPLETING_S, pause=_never) as client:
             return list(islice((name for name in ask(client) if name.startswith(incomplete)), COMPLETED_MAX))
     except (ClientError, KeyError, TypeError):
         return []
@@ -113,7 +115,12 @@ def _never(_: float) -> None:
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=jobs_like)]
-InstanceId = Annotated[str, typer.Argument(metavar="ID", help="The instance's id.", autocompletion=instances_like)]
-User = Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's.")]
-Group = Annotated[str | None, typer.Option(metavar="NAME", help="Only this group of instances.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=jobs_like)]
+JobIds = Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Ids of jobs.", autocompletion=jobs_like)]
+InstanceIds = Annotated[
+    list[str], typer.Argument(metavar="ID", help="Ids of instances.", autocompletion=instances_like)
+]
+User = Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this user.")]
+Group = Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this group of instances.")]
+Because = Annotated[str, typer.Option(help="The reason, which status and e-mails show.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

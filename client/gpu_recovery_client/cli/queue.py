@@ -8,10 +8,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 from gpu_recovery.core.queue.priority import Priority
 
-from gpu_recovery_client.cli.options import Group, User, examples
+from gpu_recovery_client.cli.confirmation import confirm
+from gpu_recovery_client.cli.options import Group, User, Yes, examples
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.job_document import read_document
 from gpu_recovery_client.render import queue as render_queue
+from gpu_recovery_client.texts import tr
 
 NO_LIMIT = "none"
 """The text that removes a limit."""
@@ -19,8 +21,12 @@ ENTRY = re.compile(r"(?P<key>.*/[A-Z_*]+/[^/]*)=(?P<number>[0-9]{1,9}|none)")
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show and set how many instances each user may use at once."
 )
-Jobs = Annotated[str | None, typer.Option(metavar="NUMBER", help=f"At once, in all; {NO_LIMIT} for no limit.")]
-EachUsersJobs = Annotated[str | None, typer.Option(metavar="NUMBER", help=f"At once, of one user; or {NO_LIMIT}.")]
+Jobs = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Running jobs at once, of all users; none for no limit.")
+]
+EachUsersJobs = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Running jobs at once, of each user; none for no limit.")
+]
 
 
 def queue(context: typer.Context, user: User = None, group: Group = None, as_json: AsJson = False) -> None:
@@ -52,7 +58,7 @@ def _chosen(part: Any, user: str | None, group: str | None) -> Any:
 
 @app.command("show", epilog=examples("gpu-recovery quota show", "gpu-recovery queue --json    # its quotas"))
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the limits as they are set, and what is used of them."""
+    """Show the limits as they are set, and their usage."""
     with context.obj.client() as client:
         view = client.quotas()
         if not as_json:  # a document is the API's own answer
@@ -73,28 +79,36 @@ def change(
     context: typer.Context,
     entries: Annotated[
         list[str] | None,
-        typer.Argument(metavar="USER/PRIORITY/GROUP=NUMBER", help=f"* stands for any; {NO_LIMIT} takes one away."),
+        typer.Argument(metavar="USER/PRIORITY/GROUP=NUMBER", help="* stands for any; none removes a limit."),
     ] = None,
     max_running_jobs: Jobs = None,
     max_running_jobs_per_user: EachUsersJobs = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", help="A whole document of limits, JSON or YAML, in place of all there are."),
+        typer.Option("--file", "-f", help="A document in JSON or YAML that replaces all limits."),
     ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set limits; those that are not named stay. Refused if somebody else changes them at the same time."""
+    """Set limits; limits that are not named stay. Refused if another caller changes them at the same time.
+
+    A terminal asks for confirmation, a script does not.
+    """
     wanted = [_entry(entry) for entry in entries or ()]
     jobs = {"max_running_jobs": max_running_jobs, "max_running_jobs_per_user": max_running_jobs_per_user}
     numbers = {name: _number(name, text) for name, text in jobs.items() if text is not None}
     if not wanted and not numbers and file is None:
-        _usage("give at least one limit, such as ana/NORMAL/a100=4")
+        _usage(tr("give at least one limit, such as ana/NORMAL/a100=4"))
     document = None if file is None else read_document(file, "--file").fields
+    if document is not None:
+        confirm(tr("Replace all limits by those of {file}?", file=file), yes)
+    else:
+        confirm(tr("Change {limits}?", limits=", ".join([*(entries or ()), *numbers])), yes)
     with context.obj.client() as client:
         view = client.quotas()
         limits: dict[str, Any] = dict(view["limits"] if document is None else document)
         if not isinstance(limits.get("instances") or {}, dict):
-            _usage("its field instances is not an object", "--file")
+            _usage(tr("the field instances is not an object"), "--file")
         instances = dict(limits.get("instances") or {})
         for key, number in wanted:
             if number is None:
@@ -112,10 +126,11 @@ def _entry(text: str) -> tuple[str, int | None]:
     """
     spelt = ENTRY.fullmatch(text)
     if spelt is None:
-        _usage(f"{text!r} is not USER/PRIORITY/GROUP=NUMBER, such as ana/NORMAL/a100=4")
+        _usage(tr("{text} is not USER/PRIORITY/GROUP=NUMBER, such as ana/NORMAL/a100=4", text=repr(text)))
     priority = spelt["key"].rsplit("/", 2)[1]
     if priority != "*" and priority not in Priority.__members__:
-        _usage(f"{priority!r} is no priority: one of {', '.join(Priority.__members__)}, or *")
+        known = ", ".join(Priority.__members__)
+        _usage(tr("{name} is no priority: one of {known}, or *", name=repr(priority), known=known))
     return spelt["key"], None if spelt["number"] == NO_LIMIT else int(spelt["number"])
 
 
@@ -123,7 +138,7 @@ def _number(name: str, text: str) -> int | None:
     if text == NO_LIMIT:
         return None
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        _usage(f"must be a whole number of at least 1, or {NO_LIMIT}", f"--{name.replace('_', '-')}")
+        _usage(tr("must be a whole number of at least 1, or none"), f"--{name.replace('_', '-')}")
     return int(text)
 
 

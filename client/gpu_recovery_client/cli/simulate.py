@@ -13,7 +13,7 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 
 
 def simulate(context: typer.Context) -> None:
-    """Run the product under a virtual clock. Its verbs explain themselves with --help: run, play, explore, goodput."""
+    """Run the product under a virtual clock. The verbs are run, play, explore and goodput; each has --help."""
     try:
         simulator = import_module("simulator.__main__")
     except ModuleNotFoundError as error:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from typing import Any
 
 import typer
-from gpu_recovery.core.job.record import JobStatus
-from typer.core import TyperCommand
+from gpu_recovery.core.job.status import JobStatus
 
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import submit_options as options
+from gpu_recovery_client.cli.command import VerbCommand
+from gpu_recovery_client.cli.job_example import EXAMPLES
 from gpu_recovery_client.cli.job_spec import job_document, job_spec, usage_error
+from gpu_recovery_client.cli.logs import TAIL, Following
 from gpu_recovery_client.cli.output import FAILED, AsJson, now, pause, print_view, say, terminal_width
 from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
 from gpu_recovery_client.render import jobs, queue
+from gpu_recovery_client.texts import tr
 
 COMMAND = "gpu_recovery.command"
 """Key of click's context under which the command of the ranks is stored."""
 
 
-class Submit(TyperCommand):
+class Submit(VerbCommand):
     """The verb's command. All arguments after the first `--` are the command of the ranks."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -59,11 +63,21 @@ def submit(
     idempotency_key: options.IdempotencyKey = None,
     dry_run: options.DryRun = False,
     wait: options.Wait = False,
+    follow: options.Follow = False,
+    example: options.Example = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a training job. An option wins over the same field of FILE."""
-    if wait and dry_run:
-        usage_error("a dry run makes no job to wait for", "--wait")
+    """Submit a training job. An option overrides the same field of FILE.
+
+    With --wait or --follow, the exit code is 0 only if the job SUCCEEDED. Ctrl-C leaves the job running.
+    """
+    if example:
+        typer.echo(EXAMPLES.get(backend or "ecs", EXAMPLES["ecs"]), nl=False)
+        return
+    if dry_run and (wait or follow):
+        usage_error(tr("a dry run creates no job to wait for"), "--follow" if follow else "--wait")
+    if follow and as_json:
+        usage_error(tr("prints a log, so it does not go with a document; use --wait"), "--follow")
     document = job_document(documents or [], file)
     options_given = {
         "workload": workload,
@@ -72,7 +86,7 @@ def submit(
         "task_definition": task_definition,
         "container": container,
         "user": user,
-        "priority": priority,
+        "priority": priority.upper() if priority else priority,
         "group": group,
         "attempts_max": attempts_max,
         "max_runtime_s": max_runtime_s,
@@ -84,26 +98,52 @@ def submit(
     }
     fields = {name: value for name, value in options_given.items() if value is not None}
     spec, kind = job_spec(document, fields, env)
+    key = options.checked_key(idempotency_key) or secrets.token_hex(16)
     with context.obj.client() as client:
         if dry_run:
-            _print_dry_run(client, spec, kind, as_json)
+            view = client.dry_run(spec, kind=kind)
+            print_view(view, lambda: queue.placement_preview(view, now(), terminal_width()), as_json)
+        elif follow:
+            _follow(client, _submitted(client, spec, kind, key)["job_id"])
         else:
-            _submit(client, spec, kind, idempotency_key or secrets.token_hex(16), wait, as_json)
-
-
-def _print_dry_run(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, as_json: bool) -> None:
-    view = client.dry_run(spec, kind=kind)
-    print_view(view, lambda: queue.placement_preview(view, now(), terminal_width()), as_json)
+            _submit(client, spec, kind, key, wait, as_json)
 
 
 def _submit(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, key: str, wait: bool, as_json: bool) -> None:
     """Submit the job and print it; with `wait`, once it has ended. Exit code 1 if it has ended without success."""
     view = _submitted(client, spec, kind, key)
     if wait:
-        say(f"submitted {view['job_id']}; Ctrl-C leaves it running")
+        say(tr("submitted {job}; Ctrl-C leaves the job running", job=view["job_id"]))
         view = _waited(client, view)
     print_view(view, lambda: jobs.job_line(view), as_json)
     if wait and view["status"] != JobStatus.SUCCEEDED:
+        raise typer.Exit(FAILED)
+    if not wait and not as_json and sys.stdout.isatty():
+        _name_next_commands(view["job_id"])
+
+
+def _name_next_commands(job_id: str) -> None:
+    """Print on a terminal what people do next with a new job. Scripts get the line of the job alone."""
+    for command, what in (
+        (f"gpu-recovery logs {job_id} --follow", tr("follow its log")),
+        (f"gpu-recovery status {job_id}", tr("show its status")),
+        (f"gpu-recovery explain {job_id}", tr("explain why it waits or was restarted")),
+        (f"gpu-recovery cancel {job_id}", tr("end it")),
+    ):
+        say(f"{command}  # {what}")
+
+
+def _follow(client: RecoveryClient, job_id: str) -> None:
+    """Print the log of rank 0 until the job has ended. Exit code 1 if it has ended without success."""
+    say(tr("submitted {job}; Ctrl-C leaves the job running", job=job_id))
+    try:
+        Following(client, job_id, 0, TAIL, pause).run(None, None)
+    except KeyboardInterrupt as stop:
+        _leave(job_id)
+        raise typer.Exit(FAILED) from stop
+    view = client.job(job_id)
+    say(jobs.job_line(view))
+    if view["status"] != JobStatus.SUCCEEDED:
         raise typer.Exit(FAILED)
 
 
@@ -111,7 +151,13 @@ def _submitted(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, ke
     try:
         return client.submit(spec, kind=kind, key=key)
     except ServiceUnreachable:
-        say(f"whether the job is in line is not known: --idempotency-key {key} asks again without making a second one")
+        say(
+            tr(
+                "it is not known whether the job is queued: repeat with --idempotency-key {key},"
+                " which creates no second job",
+                key=key,
+            )
+        )
         raise
 
 
@@ -122,5 +168,14 @@ def _waited(client: RecoveryClient, view: dict[str, Any]) -> dict[str, Any]:
         with progress_display() as display:
             return until_ended(client, job_id, display, now, pause)
     except KeyboardInterrupt as stop:
-        say(f"{job_id} goes on: `gpu-recovery status {job_id}` shows it, `gpu-recovery cancel {job_id}` ends it")
+        _leave(job_id)
         raise typer.Exit(FAILED) from stop
+
+
+def _leave(job_id: str) -> None:
+    say(
+        tr(
+            "{job} continues: `gpu-recovery status {job}` shows the job, `gpu-recovery cancel {job}` ends it",
+            job=job_id,
+        )
+    )

@@ -7,42 +7,64 @@ from typing import Annotated
 import typer
 
 from gpu_recovery_client.cli.options import priorities_like
+from gpu_recovery_client.texts import tr
 
 Documents = Annotated[
-    list[str] | None, typer.Argument(metavar="FILE", help="The job as JSON or YAML; '-' reads stdin.")
+    list[str] | None, typer.Argument(metavar="FILE", help="The job as JSON or YAML; - reads standard input.")
 ]
 File = Annotated[str | None, typer.Option("--file", "-f", help="The same as FILE.")]
 
 # -- fields of the job specification -----------------------------------------------------------------------------------
 
-Workload = Annotated[str | None, typer.Option(help="What kind of work; the job's id begins with it.")]
-Nnodes = Annotated[int | None, typer.Option(help="How many instances.")]
-GpusPerNode = Annotated[int | None, typer.Option(help="How many GPUs on each.")]
+Workload = Annotated[str | None, typer.Option(help="Name of the kind of work; the id of the job begins with it.")]
+Nnodes = Annotated[int | None, typer.Option(help="Number of instances.")]
+GpusPerNode = Annotated[int | None, typer.Option(help="Number of GPUs on each instance.")]
 TaskDefinition = Annotated[str | None, typer.Option(help="ECS family, or family:revision.")]
-Container = Annotated[str | None, typer.Option(help="The container whose exit decides.")]
-Env = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For every rank; may repeat.")]
-JobUser = Annotated[str | None, typer.Option(help="Who asks; an operator may name anybody.")]
+Container = Annotated[str | None, typer.Option(help="Container whose exit code decides.")]
+Env = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Variable of every rank; may repeat.")]
+JobUser = Annotated[str | None, typer.Option(help="User of the job; only an operator may name another user.")]
 JobPriority = Annotated[
     str | None,
     typer.Option(help="LOW to EXTREME_HIGH; NORMAL if not given.", autocompletion=priorities_like),
 ]
-JobGroup = Annotated[str | None, typer.Option(help="The group of instances it may run on.")]
-AttemptsMax = Annotated[int | None, typer.Option(help="How many counted attempts it may have.")]
+JobGroup = Annotated[str | None, typer.Option(help="Group of instances that the job may run on.")]
+AttemptsMax = Annotated[int | None, typer.Option(help="Largest number of counted attempts.")]
 MaxRuntimeS = Annotated[
-    int | None, typer.Option(help="Seconds one attempt may run; lets it be fitted in before larger jobs.")
+    int | None,
+    typer.Option(help="Seconds that an attempt may run. With a limit, the job may start before larger jobs."),
 ]
-SuspendGraceS = Annotated[int | None, typer.Option(help="Seconds rank 0 has to save its state when it must make room.")]
-CheckpointDir = Annotated[str | None, typer.Option(help="Where its ranks keep checkpoints, as they see it.")]
-Backend = Annotated[str | None, typer.Option(help="ecs, or ray.")]
-Entrypoint = Annotated[str | None, typer.Option(help="On ray: the shell command of the driver.")]
+SuspendGraceS = Annotated[
+    int | None, typer.Option(help="Seconds that rank 0 has to save its state when the job is suspended.")
+]
+CheckpointDir = Annotated[str | None, typer.Option(help="Folder of the checkpoints, as the ranks see it.")]
+Backend = Annotated[str | None, typer.Option(help="ecs or ray.")]
+Entrypoint = Annotated[str | None, typer.Option(help="On Ray: shell command of the driver.")]
 
 # -- how the job is submitted ------------------------------------------------------------------------------------------
 
 IdempotencyKey = Annotated[
     str | None,
-    typer.Option(help="The same key never makes a second job, for a day; else one is made up for this call."),
+    typer.Option(help="For a day the same key creates no second job. Without the option each call has a new key."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only tell whether it would start, where, and if not, why not.")
+    bool, typer.Option("--dry-run", help="Only say whether the job would start, where, and if not, why not.")
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Stay until it has ended; 0 only if it SUCCEEDED.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Wait, and print the log of rank 0, across attempts.")]
+Example = Annotated[
+    bool, typer.Option("--example", help="Only print an example of FILE, with comments; with --backend ray for Ray.")
+]
+KEY_CHARACTERS_MAX = 255
+"""Largest number of characters of an idempotency key."""
+
+
+def checked_key(key: str | None) -> str | None:
+    """Return the idempotency key if the API accepts such keys.
+
+    Raises:
+        typer.BadParameter: it is too long, or has characters that a header cannot carry.
+    """
+    if key is not None and not (1 <= len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()):
+        message = tr("must be 1 to {number} printable ASCII characters", number=KEY_CHARACTERS_MAX)
+        raise typer.BadParameter(message, param_hint="--idempotency-key")
+    return key

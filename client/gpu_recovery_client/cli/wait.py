@@ -7,16 +7,18 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_recovery.core.job.record import TERMINAL, WAITING
+from gpu_recovery.core.job.status import TERMINAL, WAITING
 from rich.console import Console
 from rich.text import Text
 
 from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.cli.colours import coloured
 from gpu_recovery_client.cli.output import say
 from gpu_recovery_client.errors import RequestRefused, ServiceUnreachable
 from gpu_recovery_client.render.formats import clock, since
 from gpu_recovery_client.render.queue import queue_status
-from gpu_recovery_client.render.table import cleaned
+from gpu_recovery_client.render.text import cleaned
+from gpu_recovery_client.texts import tr
 
 View = Mapping[str, Any]
 POLL_S = 5.0
@@ -62,7 +64,7 @@ def until_ended(
             absences += 1
             if absences > ABSENCES_MAX or not _passes(error):
                 raise
-            display.status(f"no answer, asking again: {error}")
+            display.status(tr("no answer, asking again: {error}", error=error))
             pause(POLL_S)
             continue
         absences = 0
@@ -72,7 +74,7 @@ def until_ended(
             last = sentence
         if view["status"] in TERMINAL:
             return view
-        lasted = f"{view['status']} for {since(view.get('status_at'), now())}"
+        lasted = tr("{status} for {time}", status=view["status"], time=since(view.get("status_at"), now()))
         display.status("; ".join(part for part in (lasted, line) if part))
         pause(POLL_S)
 
@@ -122,10 +124,11 @@ class LiveDisplay:
 
     def event(self, text: str) -> None:
         """Print a line above the status line."""
-        self._console.print(Text(cleaned(text)))
+        self._console.print(coloured(cleaned(text)))
 
     def status(self, text: str) -> None:
         """Replace the status line, cut to the terminal's width."""
-        words = Text(cleaned(text), no_wrap=True, overflow="ellipsis")
+        words = coloured(cleaned(text))
+        words.no_wrap, words.overflow = True, "ellipsis"
         words.truncate(max(1, self._console.width - len("x ")), overflow="ellipsis")
         self._update(words)

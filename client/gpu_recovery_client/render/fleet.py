@@ -9,10 +9,11 @@ from typing import Any
 from gpu_recovery.core.queue.snapshot import OutOfUse
 
 from gpu_recovery_client.render.formats import clock, since, until
-from gpu_recovery_client.render.table import line, table
+from gpu_recovery_client.render.table import table
+from gpu_recovery_client.render.text import line
+from gpu_recovery_client.texts import heads, tr
 
 View = Mapping[str, Any]
-NOT_COUNTED = "not counted yet: the reconciler counts them every minute"
 LISTED_ABOVE = (OutOfUse.HELD, OutOfUse.QUARANTINED)
 """Causes of instances out of use that have a table of their own."""
 
@@ -20,16 +21,23 @@ LISTED_ABOVE = (OutOfUse.HELD, OutOfUse.QUARANTINED)
 def fleet(view: View, now: datetime, width: int | None = None) -> str:
     """Return the fleet limits as lines of `name  value`, then the held repairs and what needs an operator."""
     under, counted = view["repairing"], view.get("gpu_instances_counted", True)
-    at_most = f" of at most {view['repairs_at_once_max']}" if counted else ""
+    repairs = ", ".join(under) or tr("none")
+    most = view["repairs_at_once_max"] if counted else None
     rows = [
-        ("under repair", f"{len(under)}{at_most}: {', '.join(under) or 'none'}"),
-        ("instances with GPUs", str(view["gpu_instances"]) if counted else NOT_COUNTED),
-        ("breaker", _breaker(view["breaker"], now, counted)),
-        ("blamed lately", ", ".join(view["breaker"]["blamed"])),
-        ("deaf", _reporting_outage(view["deaf"], now)),
-        ("paused", _pause(view["pause"], now)),
-        ("observe-only", "yes: nothing is stopped, rebooted or replaced" if view["observe_only"] else ""),
-        ("replacing", "on" if view["replace"] else "off: what a reboot does not cure waits for a person"),
+        (tr("under repair"), _under_repair(len(under), most, repairs)),
+        (
+            tr("instances with GPUs"),
+            str(view["gpu_instances"]) if counted else tr("not counted yet: the reconciler counts them every minute"),
+        ),
+        (tr("circuit breaker"), _breaker(view["breaker"], now, counted)),
+        (tr("recently suspected"), ", ".join(view["breaker"]["blamed"])),
+        (tr("reporting outage"), _reporting_outage(view["deaf"], now)),
+        (tr("paused"), _pause(view["pause"], now)),
+        (tr("observe-only"), tr("yes: nothing is stopped, rebooted or replaced") if view["observe_only"] else ""),
+        (
+            tr("replacing"),
+            tr("on") if view["replace"] else tr("off: a fault that a reboot does not end needs an operator"),
+        ),
     ]
     text = table(None, [row for row in rows if row[1]], width)
     held = [
@@ -42,61 +50,77 @@ def fleet(view: View, now: datetime, width: int | None = None) -> str:
         for instance in view["held"]
     ]
     if held:
-        text += "\n" + table(("HELD", "NEEDS", "SINCE", "BECAUSE"), held, width)
+        text += "\n" + table(heads("HELD", "NEEDS", "SINCE", "BECAUSE"), held, width)
     waiting = [
         (instance["instance_id"], since(instance["since"], now), instance["because"])
         for instance in view["for_a_person"]
     ]
     if waiting:
-        text += "\n" + table(("FOR A PERSON", "SINCE", "BECAUSE"), waiting, width)
+        text += "\n" + table(heads("NEEDS OPERATOR", "SINCE", "BECAUSE"), waiting, width)
     others = [
         (one["instance_id"], one["kind"].upper(), since(one["since"], now), one["because"])
         for one in view.get("out_of_use") or ()
         if one["kind"] not in LISTED_ABOVE
     ]
     if others:
-        text += "\n" + table(("OUT OF USE", "CAUSE", "SINCE", "BECAUSE"), others, width)
+        text += "\n" + table(heads("OUT OF USE", "CAUSE", "SINCE", "BECAUSE"), others, width)
     more = view.get("out_of_use_more")
-    return text + (line(f"and {more} more, which `gpu-recovery instances` lists") if more else "")
+    return text + (line(tr("and {number} more, which `gpu-recovery instances` lists", number=more)) if more else "")
 
 
 def _breaker(breaker: View, now: datetime, counted: bool) -> str:
     if not breaker["since"]:
-        opens = f"{breaker['opens_at']} instances blamed at once would open it"
-        return f"{breaker['state']}; {opens if counted else 'its limit follows from that number'}"
-    words = f"{breaker['state']} since {clock(breaker['since'])} ({since(breaker['since'], now)}): {breaker['because']}"
+        if not counted:
+            return tr("{state}; its limit follows from that number", state=breaker["state"])
+        values = {"state": breaker["state"], "number": breaker["opens_at"]}
+        return tr("{state}; opens when {number} instances are suspected at once", **values)
+    times = {"at": clock(breaker["since"]), "age": since(breaker["since"], now)}
+    words = tr("{state} since {at} ({age}): {reason}", state=breaker["state"], reason=breaker["because"], **times)
     if breaker["probe"]:
-        return f"{words}; {breaker['probe']} tries"
-    return f"{words}; one instance may try {until(breaker['probe_at'], now)}"
+        return tr("{sentence}; {instance} is repaired as a trial", sentence=words, instance=breaker["probe"])
+    when = until(breaker["probe_at"], now)
+    return tr("{sentence}; one instance may be repaired as a trial {when}", sentence=words, when=when)
+
+
+def _under_repair(number: int, most: int | None, instances: str) -> str:
+    if most is None:
+        return f"{number}: {instances}"
+    return tr("{number} of at most {most}: {instances}", number=number, most=most, instances=instances)
 
 
 def _reporting_outage(outage: View | None, now: datetime) -> str:
     """Return the reporting outage in a sentence; "" if there is none."""
     if outage is None:
         return ""
-    return f"since {clock(outage['since'])} ({since(outage['since'], now)}): {outage['because']}"
+    values = {"at": clock(outage["since"]), "age": since(outage["since"], now), "reason": outage["because"]}
+    return tr("since {at} ({age}): {reason}", **values)
 
 
 def _pause(pause: View | None, now: datetime) -> str:
     if pause is None:
-        return "no"
-    return f"by {pause['by']} since {clock(pause['at'])} ({since(pause['at'], now)}): {pause['because']}"
+        return tr("no")
+    values = {"at": clock(pause["at"]), "age": since(pause["at"], now), "reason": pause["because"]}
+    return tr("by {user} since {at} ({age}): {reason}", user=pause["by"], **values)
 
 
-def dead_letters(view: View) -> str:
+def dead_letters(view: View, width: int | None = None) -> str:
     """Return what each queue holds, and what a redrive would do with its first messages."""
     text = ""
     for queue in view["queues"]:
-        text += line(queue["queue"], f"{queue['letters']} message(s)")
+        text += line(queue["queue"], tr("messages: {number}", number=queue["letters"]))
         rows = [
-            (letter["message_id"], *_origin(letter), letter["for"] or "-", _redrive_result(letter, "would go"))
+            (letter["message_id"], *_origin(letter), letter["for"] or "-", _redrive_result(letter, tr("would be sent")))
             for letter in queue["shown"]
         ]
-        text += table(("MESSAGE", "SOURCE", "ACCOUNT", "FOR", "THEN"), rows, None) if rows else ""
+        text += (
+            table(heads("MESSAGE", "SOURCE", "ACCOUNT", "TARGET", "RESULT"), rows, width, optional=(2, 1))
+            if rows
+            else ""
+        )
     return text
 
 
-def redriven(view: View) -> str:
+def redriven(view: View, width: int | None = None) -> str:
     """Return the result of each message, and how many are left."""
     rows = [
         (
@@ -104,17 +128,19 @@ def redriven(view: View) -> str:
             letter["message_id"],
             *_origin(letter),
             letter["for"] or "-",
-            _redrive_result(letter, "given again"),
+            _redrive_result(letter, tr("sent again")),
         )
         for letter in view["letters"]
     ]
     text = (
-        table(("QUEUE", "MESSAGE", "SOURCE", "ACCOUNT", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
+        table(heads("QUEUE", "MESSAGE", "SOURCE", "ACCOUNT", "TARGET", "RESULT"), rows, width, optional=(3, 2))
+        if rows
+        else line(tr("no messages to send again"))
     )
     if view.get("stopped_because"):
-        text += line(f"stopped half-way: {view['stopped_because']}")
+        text += line(tr("stopped before the end: {reason}", reason=view["stopped_because"]))
     left = ", ".join(f"{queue} {number}" for queue, number in view["left"].items() if number)
-    return text + (line(f"about as many are left: {left}") if left else "")
+    return text + (line(tr("messages left, approximately: {queues}", queues=left)) if left else "")
 
 
 def _origin(letter: View) -> tuple[str, str]:
@@ -123,4 +149,4 @@ def _origin(letter: View) -> tuple[str, str]:
 
 
 def _redrive_result(letter: View, done: str) -> str:
-    return f"stays: {letter['kept_because']}" if letter["kept_because"] else done
+    return tr("stays: {reason}", reason=letter["kept_because"]) if letter["kept_because"] else done

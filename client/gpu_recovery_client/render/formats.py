@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from gpu_recovery_client.texts import tr
+
 View = Mapping[str, Any]
 
 
@@ -17,6 +19,11 @@ def moment(value: str) -> datetime:
 def clock(value: str | None) -> str:
     """Return an ISO-8601 time of the API to the second, in UTC as the API gives it; "-" for none."""
     return f"{moment(value):%Y-%m-%d %H:%M:%S}Z" if value else "-"
+
+
+def short_clock(value: str | None) -> str:
+    """Return an ISO-8601 time of the API as month, day and time in UTC, for narrow columns; "-" for none."""
+    return f"{moment(value):%m-%d %H:%M:%S}" if value else "-"
 
 
 def since(value: str | None, now: datetime) -> str:
@@ -40,7 +47,9 @@ def until(deadline: str | None, now: datetime) -> str:
     if not deadline:
         return ""
     left = (moment(deadline) - now).total_seconds()
-    return f"{clock(deadline)} ({f'in {duration(left)}' if left >= 0 else f'due {duration(-left)} ago'})"
+    if left >= 0:
+        return tr("{at} (in {time})", at=clock(deadline), time=duration(left))
+    return tr("{at} (due {time} ago)", at=clock(deadline), time=duration(-left))
 
 
 def duration(seconds: float) -> str:
@@ -59,7 +68,8 @@ def count(value: Any) -> str:
 
 def standing(view: View, now: datetime) -> str:
     """Return the status of a job or an instance, and since when it has it."""
-    return f"{view['status']} since {clock(view.get('status_at'))} ({since(view.get('status_at'), now)})"
+    values = {"at": clock(view.get("status_at")), "age": since(view.get("status_at"), now)}
+    return tr("{status} since {at} ({age})", status=view["status"], **values)
 
 
 def moved(entry: View) -> str:

@@ -13,6 +13,7 @@ from gpu_recovery.core.queue.snapshot import OutOfUse
 
 from gpu_recovery_client.render.formats import age, clock, count, moved, since, standing, until
 from gpu_recovery_client.render.table import table
+from gpu_recovery_client.texts import heads, tr
 
 View = Mapping[str, Any]
 WITHOUT_COLUMN = (OutOfUse.DRAINING, OutOfUse.ORPHANED, OutOfUse.LEAVING)
@@ -21,8 +22,8 @@ STATED = (OutOfUse.DRAINING, OutOfUse.ORPHANED)
 """Reasons to get no job that no other line about the instance explains."""
 
 
-def instance_list(instances: Iterable[View], now: datetime, width: int | None = None) -> str:
-    """Return instances as a table. Its columns fit into 80 characters, with the notes on lines of their own."""
+def instance_list(instances: Iterable[View], now: datetime, width: int | None = None, *, wide: bool = False) -> str:
+    """Return instances as a table. `wide` adds columns."""
     rows = [
         (
             view["instance_id"],
@@ -32,21 +33,24 @@ def instance_list(instances: Iterable[View], now: datetime, width: int | None = 
             ecs_agent(view),
             node_agent(view, now),
             health_status(view),
+            *((since(view.get("status_at"), now), count((view.get("lemon") or {}).get("score"))) if wide else ()),
             notes(view),
         )
         for view in instances
     ]
     if not rows:
-        return "no instances\n"
-    return table(("INSTANCE", "STATUS", "GPU", "ECS", "ECS AGENT", "NODE AGENT", "HEALTH", "NOTES"), rows, width)
+        return tr("no instances") + "\n"
+    more = ("SINCE", "LEMON %") if wide else ()
+    header = heads("INSTANCE", "STATUS", "GPU", "ECS", "ECS AGENT", "NODE AGENT", "HEALTH", *more, "NOTES")
+    return table(header, rows, width, optional=(2, 3, 4, 6))
 
 
 def notes(view: View) -> str:
     """Return the jobs on an instance, who reports it as IMPAIRED, why it gets no job, and its reason."""
     others = (one for one in view.get("out_of_use") or () if one["kind"] in WITHOUT_COLUMN)
     words = (
-        *(f"claimed by {claim}" for claim in claims(view).split(", ") if claim),
-        f"reserved for {view['reserved_for']}" if view.get("reserved_for") else "",
+        *(tr("claimed by {attempt}", attempt=claim) for claim in claims(view).split(", ") if claim),
+        tr("reserved for {job}", job=view["reserved_for"]) if view.get("reserved_for") else "",
         *health(view, only_impaired=True),
         *(one["because"] for one in others),
         view.get("reason") or "",
@@ -59,7 +63,7 @@ def health_status(view: View) -> str:
     statuses = [report["status"] for report in (view.get("health") or {}).values()]
     if HealthStatus.IMPAIRED in statuses:
         return HealthStatus.IMPAIRED.value
-    return "ok" if statuses else "-"
+    return tr("ok") if statuses else "-"
 
 
 def node_agent(view: View, now: datetime) -> str:
@@ -71,7 +75,7 @@ def node_agent(view: View, now: datetime) -> str:
         return "-"
     agent = view["node_agent"]
     if agent is None:
-        return "none"
+        return tr("none")
     silent = agent["liveness"] in (Liveness.SUSPECT, Liveness.UNREACHABLE)
     return f"{'SILENT' if silent else agent['liveness']} {age(agent['seen_at'], now)}"
 
@@ -79,34 +83,34 @@ def node_agent(view: View, now: datetime) -> str:
 def instance_details(view: View, now: datetime, width: int | None = None) -> str:
     """Return one instance as lines of `name  value`, then its history."""
     rows = [
-        ("instance", view["instance_id"]),
-        ("status", standing(view, now)),
-        ("reason", view.get("reason")),
-        ("waits until", until(view.get("deadline_at"), now)),
-        ("gpus", count(view.get("gpus"))),
-        ("ecs status", view.get("ecs_status")),
-        ("ecs agent", ecs_agent(view)),
-        ("node agent", heartbeat(view, now)),
-        *(("health", sentence) for sentence in health(view)),
-        *(("out of use", one["because"]) for one in view.get("out_of_use") or () if one["kind"] in STATED),
-        ("leaves", interruption(view, now)),
-        ("needs", needs(view)),
-        ("held back", held_back(view, now)),
-        ("lemon score", lemon(view)),
-        ("drained", "by gpu-recovery" if view.get("drained") else ""),
-        ("incident", view.get("incident_id")),
-        ("claimed by", claims(view)),
-        ("reserved for", view.get("reserved_for")),
-        ("boot", f"{view['boot_id']} since {clock(view.get('booted_at'))}" if view.get("boot_id") else ""),
-        ("epoch", count(view.get("epoch"))),
-        ("container instance", view.get("container_instance_id")),
+        (tr("instance"), view["instance_id"]),
+        (tr("status"), standing(view, now)),
+        (tr("reason"), view.get("reason")),
+        (tr("waits until"), until(view.get("deadline_at"), now)),
+        (tr("gpus"), count(view.get("gpus"))),
+        (tr("ecs status"), view.get("ecs_status")),
+        (tr("ecs agent"), ecs_agent(view)),
+        (tr("node agent"), heartbeat(view, now)),
+        *((tr("health"), sentence) for sentence in health(view)),
+        *((tr("out of use"), one["because"]) for one in view.get("out_of_use") or () if one["kind"] in STATED),
+        (tr("leaves"), interruption(view, now)),
+        (tr("needs"), needs(view)),
+        (tr("repair held"), held_back(view, now)),
+        (tr("lemon score"), lemon(view)),
+        (tr("drained"), tr("by gpu-recovery") if view.get("drained") else ""),
+        (tr("incident"), view.get("incident_id")),
+        (tr("claimed by"), claims(view)),
+        (tr("reserved for"), view.get("reserved_for")),
+        (tr("boot"), _boot(view)),
+        (tr("epoch"), count(view.get("epoch"))),
+        (tr("container instance"), view.get("container_instance_id")),
     ]
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
     history = [
         (clock(entry["at"]), moved(entry), entry["event"], entry.get("reason") or "")
         for entry in view.get("history") or ()
     ]
-    return text + ("\n" + table(("TIME", "STATUS", "EVENT", "REASON"), history, width) if history else "")
+    return text + ("\n" + table(heads("TIME", "STATUS", "EVENT", "REASON"), history, width) if history else "")
 
 
 def heartbeat(view: View, now: datetime) -> str:
@@ -119,7 +123,7 @@ def heartbeat(view: View, now: datetime) -> str:
     if not beat:
         return ""
     ranks = ", ".join(rank for entry in beat["ranks"] if (rank := _reported_rank(entry, view, now)))
-    seen = f"{beat['liveness']}, {since(beat['seen_at'], now)} ago"
+    seen = tr("{liveness}, {time} ago", liveness=beat["liveness"], time=since(beat["seen_at"], now))
     return f"{seen}: {ranks}" if ranks else seen
 
 
@@ -127,14 +131,23 @@ def _reported_rank(rank: View, view: View, now: datetime) -> str:
     is_reported = rank["seen_at"] == view["heartbeat"]["seen_at"]
     if not is_reported and (view.get("claims") or {}).get(rank["job_id"]) != rank["attempt"]:
         return ""  # it has ended
-    last = "" if is_reported else f", last reported {since(rank['seen_at'], now)} ago"
-    return f"rank {rank['rank']} of {rank['job_id']} (attempt {rank['attempt']}{last})"
+    values = {"rank": rank["rank"], "job": rank["job_id"], "attempt": rank["attempt"]}
+    if is_reported:
+        return tr("rank {rank} of {job} (attempt {attempt})", **values)
+    age = since(rank["seen_at"], now)
+    return tr("rank {rank} of {job} (attempt {attempt}, last reported {age} ago)", age=age, **values)
+
+
+def _boot(view: View) -> str:
+    if not view.get("boot_id"):
+        return ""
+    return tr("{boot} since {at}", boot=view["boot_id"], at=clock(view.get("booted_at")))
 
 
 def health(view: View, *, only_impaired: bool = False) -> list[str]:
     """Return the last report of each health source about the instance."""
     return [
-        f"{kind} is {report['status']} since {clock(report['since'])}"
+        tr("{source} is {status} since {at}", source=kind, status=report["status"], at=clock(report["since"]))
         + (f": {report['sentence']}" if report["sentence"] else "")
         for kind, report in (view.get("health") or {}).items()
         if not only_impaired or report["status"] == HealthStatus.IMPAIRED
@@ -158,7 +171,10 @@ def needs(view: View) -> str:
 def held_back(view: View, now: datetime) -> str:
     """Return why that repair may not begin yet; "" if it may."""
     held = view.get("held")
-    return f"since {clock(held['since'])} ({since(held['since'], now)}): {held['because']}" if held else ""
+    if not held:
+        return ""
+    values = {"at": clock(held["since"]), "age": since(held["since"], now), "reason": held["because"]}
+    return tr("since {at} ({age}): {reason}", **values)
 
 
 def lemon(view: View) -> str:
@@ -175,4 +191,4 @@ def claims(view: View) -> str:
 def ecs_agent(view: View) -> str:
     """Return the state of the ECS agent's connection."""
     connected = view.get("agent_connected")
-    return "-" if connected is None else "connected" if connected else "cut off"
+    return "-" if connected is None else tr("connected") if connected else tr("cut off")

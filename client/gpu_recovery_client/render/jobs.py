@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.job.record import TERMINAL, JobStatus
+from gpu_recovery.core.job.status import TERMINAL, JobStatus
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, standing, until
-from gpu_recovery_client.render.table import cleaned, line, table
+from gpu_recovery_client.render.table import table
+from gpu_recovery_client.render.text import line
+from gpu_recovery_client.texts import heads, tr
 
 View = Mapping[str, Any]
 WAITS_FOR: Mapping[str, str] = {
@@ -21,14 +23,21 @@ WAITS_FOR: Mapping[str, str] = {
     JobStatus.SUBMITTING: "every rank to be launched",
     JobStatus.SUBMITTED: "every rank to run",
     JobStatus.RUNNING: "the ranks to end",
-    JobStatus.LOST: "a heartbeat, an end, or what ECS and EC2 make of the silence",
+    JobStatus.LOST: "a heartbeat, the end of a rank, or the status checks of ECS and EC2",
     JobStatus.SUSPENDING: "rank 0 to save its state and leave, or its grace to end",
-    JobStatus.SUSPENDED: "its turn again, where it stood in line, or a person who resumes it",
+    JobStatus.SUSPENDED: "its turn again, at its former position",
     JobStatus.STOPPING: "the confirmed end of every rank",
     JobStatus.DIAGNOSING: "the health check of every instance",
     JobStatus.RECOVERING: "healthy instances to relaunch on",
 }
 """What a job of each status waits for."""
+COLUMNS = ("JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON")
+"""Columns of a list."""
+DISPENSABLE = (6, 3, 4, 2, 5)
+"""Columns of a list that a narrow terminal leaves out, the least important first: priority, attempt, size, since, user.
+"""
+HELD = "somebody who resumes it"
+"""What a job waits for that a user has suspended."""
 
 
 def job_line(job: View) -> str:
@@ -36,8 +45,8 @@ def job_line(job: View) -> str:
     return line(job["job_id"], job["status"], job.get("reason") or "")
 
 
-def job_list(page: View, now: datetime, width: int | None = None) -> str:
-    """Return a page of jobs as a table, and how to get the next page."""
+def job_list(page: View, now: datetime, width: int | None = None, *, wide: bool = False) -> str:
+    """Return a page of jobs as a table, and how to get the next page. `wide` adds columns."""
     rows = [
         (
             job["job_id"],
@@ -47,60 +56,67 @@ def job_list(page: View, now: datetime, width: int | None = None) -> str:
             size(job),
             job.get("user") or "-",
             str(job.get("priority") or "-"),
+            *((job.get("group") or "-", job.get("workload") or "-", clock(job.get("queued_at"))) if wide else ()),
             job.get("reason") or "",
         )
         for job in page["jobs"]
     ]
     if not rows:
-        text = "no jobs\n"
+        text = line(tr("no jobs"))
     else:
-        text = table(("JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON"), rows, width)
+        more_columns = ("GROUP", "WORKLOAD", "SUBMITTED") if wide else ()
+        text = table(heads(*COLUMNS[:-1], *more_columns, COLUMNS[-1]), rows, width, optional=DISPENSABLE)
     more = page.get("next_cursor")
-    return text + (f"more: add --cursor {cleaned(str(more))}, or --all\n" if more else "")
+    if not more:
+        return text
+    if wide:
+        text += line(tr("next page: --cursor {cursor}", cursor=str(more)))
+    return text + line(tr("more jobs follow: add --all, or a larger --limit (-o json has the cursor)"))
 
 
 def job_details(job: View, now: datetime, width: int | None = None) -> str:
     """Return one job as lines of `name  value`, then its attempts if the view has them; without its history."""
     failure = failure_sentence(job)
     rows = [
-        ("job", job["job_id"]),
-        ("status", standing(job, now)),
-        ("reason", job.get("reason")),
-        ("waits for", waiting(job, now)),
-        ("attempt", attempts(job, words=True)),
-        ("workload", job.get("workload")),
-        ("user", job.get("user")),
-        ("priority", _priority(job)),
-        ("group", job.get("group")),
-        ("suspended for", job.get("suspended_for")),
-        ("size", size(job, words=True)),
-        ("task definition", job.get("task_definition")),
-        ("origin", job.get("origin")),
-        ("queued", clock(job.get("queued_at"))),
-        ("instances", ", ".join(job.get("instances") or ())),
-        ("repairing", ", ".join(job.get("repairing") or ())),
-        ("last failure", failure),
-        ("incident", job.get("incident_id")),
+        (tr("job"), job["job_id"]),
+        (tr("status"), standing(job, now)),
+        (tr("reason"), job.get("reason")),
+        (tr("waits for"), waiting(job, now)),
+        (tr("attempt"), attempts(job, words=True)),
+        (tr("workload"), job.get("workload")),
+        (tr("user"), job.get("user")),
+        (tr("priority"), _priority(job)),
+        (tr("group"), job.get("group")),
+        (tr("suspended for"), job.get("suspended_for")),
+        (tr("size"), size(job, words=True)),
+        (tr("task definition"), job.get("task_definition")),
+        (tr("origin"), job.get("origin")),
+        (tr("queued"), clock(job.get("queued_at"))),
+        (tr("instances"), ", ".join(job.get("instances") or ())),
+        (tr("repairing"), ", ".join(job.get("repairing") or ())),
+        (tr("last failure"), failure),
+        (tr("incident"), job.get("incident_id")),
     ]
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
     tried = [_attempt(attempt) for attempt in job.get("attempts") or ()]
     return text + (
-        "\n" + table(("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
+        "\n" + table(heads("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
     )
 
 
 def waiting(job: View, now: datetime) -> str:
     """Return what the job waits for now, the earliest time it may continue, and its deadline."""
     if job["status"] in TERMINAL:
-        return "nothing: the job has ended"
-    what = WAITS_FOR.get(job["status"], f"the end of {job['status']}")
+        return tr("nothing: the job has ended")
+    known = HELD if job.get("held") else WAITS_FOR.get(job["status"], "")
+    what = tr(known) if known else tr("the end of {status}", status=job["status"])
     again = job.get("next_run_at")
     if again and moment(again) > now:
-        what = f"{what}, not before {until(again, now)}"
+        what = tr("{event}, not before {time}", event=what, time=until(again, now))
     deadline = job.get("deadline_at")
     if not deadline:
-        return f"{what}, without a deadline"
-    return f"{what}, until {until(deadline, now)}"
+        return tr("{event}, without a deadline", event=what)
+    return tr("{event}, until {time}", event=what, time=until(deadline, now))
 
 
 def attempts(job: View, *, words: bool = False) -> str:
@@ -111,8 +127,10 @@ def attempts(job: View, *, words: bool = False) -> str:
     attempt, most = job.get("attempt") or 0, job.get("attempts_max")
     if not words:
         return f"{attempt} ({job.get('attempts_counted') or 0}/{most})" if most else str(attempt)
-    counted = f"{job.get('attempts_counted') or 0} of {most} counted" if most else ""
-    return f"{attempt} ({counted})" if counted else str(attempt)
+    if not most:
+        return str(attempt)
+    values = {"attempt": attempt, "counted": job.get("attempts_counted") or 0, "most": most}
+    return tr("{attempt} ({counted} of {most} counted)", **values)
 
 
 def size(job: View, *, words: bool = False) -> str:
@@ -120,7 +138,7 @@ def size(job: View, *, words: bool = False) -> str:
     nodes, gpus = job.get("nnodes"), job.get("n_gpus_per_node")
     if nodes is None or gpus is None:
         return "-"
-    return f"{nodes} instance(s) with {gpus} GPU(s) each" if words else f"{nodes}x{gpus}"
+    return tr("instances: {nodes}, with {gpus} GPUs each", nodes=nodes, gpus=gpus) if words else f"{nodes}x{gpus}"
 
 
 def failure_sentence(job: View) -> str:
@@ -128,13 +146,16 @@ def failure_sentence(job: View) -> str:
     failure = job.get("failure")
     if not failure:
         return ""
-    return f"rank {failure['rank']} on {failure['instance_id']} {failure['sentence']}"
+    values = {"rank": failure["rank"], "instance": failure["instance_id"], "sentence": failure["sentence"]}
+    return tr("rank {rank} on {instance} {sentence}", **values)
 
 
 def _priority(job: View) -> str:
     """Return the current priority, and the requested priority if the job has fallen back from it."""
     counts, asked = str(job.get("priority") or ""), job.get("asked_priority")
-    return f"{counts} (asked for {asked})" if asked and counts and asked != counts else counts
+    if asked and counts and asked != counts:
+        return tr("{priority} (asked for {asked})", priority=counts, asked=asked)
+    return counts
 
 
 def _attempt(attempt: View) -> tuple[str, ...]:
@@ -143,7 +164,7 @@ def _attempt(attempt: View) -> tuple[str, ...]:
     words = [
         attempt.get("failure_kind"),
         attempt.get("message"),
-        "not counted" if attempt.get("counted") is False else "",
+        tr("not counted") if attempt.get("counted") is False else "",
     ]
     exit_code = count(attempt.get("exit_code"))
     why = ": ".join(str(word) for word in words if word)

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.status import JobStatus
 from gpu_recovery.core.queue.priority import Priority
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, until
-from gpu_recovery_client.render.table import line, table
+from gpu_recovery_client.render.table import table
+from gpu_recovery_client.render.text import line
+from gpu_recovery_client.texts import heads, tr
 
 View = Mapping[str, Any]
-NOW, UNKNOWN = "now", "-"
+UNKNOWN = "-"
 
 
 def queue(view: View, now: datetime, width: int | None = None) -> str:
@@ -28,8 +30,8 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
         )
         for job in view["waiting"]
     ]
-    header = ("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
-    text = table(header, waiting, width) if waiting else "nobody waits\n"
+    header = heads("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
+    text = table(header, waiting, width, optional=(4, 3, 6, 5, 2)) if waiting else line(tr("no job waits"))
     runs = [
         (
             job["job_id"],
@@ -41,14 +43,19 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
         for job in view["running"]
     ]
     if runs:
-        text += "\n" + table(("JOB", "STATUS", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
+        text += "\n" + table(
+            heads("JOB", "STATUS", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"),
+            runs,
+            width,
+            optional=(4, 3, 5, 2),
+        )
     text += _totals(view.get("totals") or (), width) + _used_of(view["quotas"], width)
     promised = [
         (job["job_id"], job["group"] or "-", clock(job.get("at")), ", ".join(job["hosts"]))
         for job in view["reservations"]
     ]
     if promised:
-        text += "\n" + table(("PROMISED TO", "GROUP", "FROM", "INSTANCES"), promised, width)
+        text += "\n" + table(heads("PROMISED TO", "GROUP", "FROM", "INSTANCES"), promised, width)
     return text
 
 
@@ -57,11 +64,11 @@ def placement_preview(view: View, now: datetime, width: int | None = None) -> st
     suspends = ", ".join(view.get("would_suspend") or ())
     hosts = ", ".join(view.get("instances") or ())
     if view["would_start"]:
-        rows = [("it would start", NOW), ("on", hosts)]
+        rows = [(tr("would start"), tr("now")), (tr("on instances"), hosts)]
     else:
-        rows = [("it would wait", str(view.get("sentence") or "for its turn")), *pending(view, now)]
+        rows = [(tr("would wait"), str(view.get("sentence") or tr("for its turn"))), *pending(view, now)]
     if suspends:
-        rows.append(("it would suspend", suspends))
+        rows.append((tr("would suspend"), suspends))
     return table(None, [row for row in rows if row[1]], width)
 
 
@@ -69,28 +76,36 @@ def pending(view: View, now: datetime) -> list[tuple[str, str]]:
     """Return `name  value` rows on why a job waits: what is missing, its place, its blockers, the earliest start."""
     position = view.get("position")
     return [
-        ("short of", str(view.get("short_of") or "")),
-        ("place in line", "" if position is None else str(position)),
-        ("waits for", ", ".join(view.get("blockers") or ())),
-        ("earliest start", until(view.get("earliest_at"), now) or "nobody can tell"),
+        (tr("short of"), str(view.get("short_of") or "")),
+        (tr("position"), "" if position is None else str(position)),
+        (tr("waits for"), ", ".join(view.get("blockers") or ())),
+        (tr("earliest start"), until(view.get("earliest_at"), now) or tr("unknown")),
     ]
 
 
 def queue_status(view: View, now: datetime) -> str:
     """Return place and earliest start of a job on one line."""
-    place = f"place {view['position']} in line" if view.get("position") is not None else ""
+    place = tr("position {number}", number=view["position"]) if view.get("position") is not None else ""
     at = view.get("earliest_at")
-    return ", ".join(words for words in (place, f"start {until(at, now)} at the earliest" if at else "") if words)
+    start = tr("earliest start {time}", time=until(at, now)) if at else ""
+    return ", ".join(words for words in (place, start) if words)
 
 
 def quotas(view: View, width: int | None = None) -> str:
     """Return the limits, and their usage if the view has it."""
     limits = view["limits"]
     rows = [(*key.rsplit("/", 2), str(number)) for key, number in sorted((limits.get("instances") or {}).items())]
-    text = table(("USER", "PRIORITY", "GROUP", "INSTANCES"), rows, width) if rows else "no limits of instances\n"
+    text = (
+        table(heads("USER", "PRIORITY", "GROUP", "INSTANCES"), rows, width)
+        if rows
+        else line(tr("no limits of instances"))
+    )
     jobs, each = limits.get("max_running_jobs"), limits.get("max_running_jobs_per_user")
-    text += line(f"jobs that may run at once: {_limit(jobs)}", f"of one user: {_limit(each)}")
-    return text + line(f"revision {view['revision']}") + _used_of(view.get("used") or (), width)
+    text += line(
+        tr("jobs that may run at once: {number}", number=_limit(jobs)),
+        tr("of each user: {number}", number=_limit(each)),
+    )
+    return text + line(tr("revision {number}", number=view["revision"])) + _used_of(view.get("used") or (), width)
 
 
 def totals_of(view: View) -> list[dict[str, Any]]:
@@ -116,44 +131,46 @@ def _totals(rows: Iterable[View], width: int | None) -> str:
         for row in rows
         if row["running"]["jobs"] or row["queued"]["jobs"]
     ]
-    return "\n" + table(("PRIORITY", "RUNNING", "QUEUED"), lines, width) if lines else ""
+    return "\n" + table(heads("PRIORITY", "RUNNING", "QUEUED"), lines, width) if lines else ""
 
 
 def _total(total: View) -> str:
     jobs, instances, gpus = total["jobs"], total["instances"], total["gpus"]
-    return f"{jobs} job(s), {instances} instance(s), {gpus} GPU(s)" if jobs else "-"
+    if not jobs:
+        return "-"
+    return tr("jobs: {jobs}, instances: {instances}, GPUs: {gpus}", jobs=jobs, instances=instances, gpus=gpus)
 
 
 def _used_of(rows: Iterable[View], width: int | None) -> str:
     used = [(quota["user"], str(quota["priority"]), quota["group"] or "-", _used(quota)) for quota in rows]
-    return "\n" + table(("QUOTA OF", "PRIORITY", "GROUP", "USED/TOTAL"), used, width) if used else ""
+    return "\n" + table(heads("QUOTA OF", "PRIORITY", "GROUP", "USED/TOTAL"), used, width) if used else ""
 
 
 def _limit(number: Any) -> str:
-    return "no limit" if number is None else str(number)
+    return tr("no limit") if number is None else str(number)
 
 
 def _used(quota: View) -> str:
-    return f"{quota['used']}/{'no limit' if quota.get('limit') is None else quota['limit']}"
+    return f"{quota['used']}/{_limit(quota.get('limit'))}"
 
 
 def _start(job: View, now: datetime) -> str:
     """Return how soon the job may start at the earliest."""
     at = job.get("earliest_at")
-    return f"in {duration((moment(at) - now).total_seconds())}" if at else UNKNOWN
+    return tr("in {time}", time=duration((moment(at) - now).total_seconds())) if at else UNKNOWN
 
 
 def _because(job: View) -> str:
     """Return why the job waits, after its status or its lowered priority where these are unusual."""
     asked = job.get("asked_priority")
-    fell = f"asked for {asked}" if asked and asked != job["priority"] else ""
+    fell = tr("asked for {priority}", priority=asked) if asked and asked != job["priority"] else ""
     standing = "" if job["status"] == JobStatus.PENDING_RESOURCES else job["status"]
     return "; ".join(part for part in (standing, fell, str(job["sentence"])) if part)
 
 
 def _until_when(job: View, now: datetime) -> str:
-    ends = f"{until(job['ends_at'], now)} at the latest" if job.get("ends_at") else "nobody can tell when"
-    return f"{ends}; can give way" if job["can_suspend"] else ends
+    ends = tr("{time} at the latest", time=until(job["ends_at"], now)) if job.get("ends_at") else tr("unknown")
+    return tr("{end}; can be suspended", end=ends) if job["can_suspend"] else ends
 
 
 def _columns(job: View) -> tuple[str, str, str, str, str]:

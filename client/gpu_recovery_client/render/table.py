@@ -10,35 +10,86 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpu_recovery_client.render.text import GAP, cleaned
+
 UNBOUNDED = 100_000
 """A width that never folds."""
 SENTENCE_MIN = 40
 """Smallest width of the last column."""
-GAP, INDENT = "  ", "    "
+INDENT = "    "
 
 
-def line(*pieces: str) -> str:
-    """Return the non-empty pieces on one line, two spaces apart."""
-    return GAP.join(cleaned(piece) for piece in pieces if piece) + "\n"
+def table(
+    header: Sequence[str] | None,
+    rows: Iterable[Sequence[str]],
+    width: int | None,
+    optional: Sequence[int] = (),
+) -> str:
+    """Return columns two spaces apart, at most `width` characters wide.
 
+    The last column is a sentence and is folded. If the other columns leave too little space, the sentence gets its own
+    lines below its row. If the other columns alone are too wide, the `optional` columns are left out one by one, and
+    then each row is folded. Only a single word, such as an id, may be wider than `width`.
 
-def table(header: Sequence[str] | None, rows: Iterable[Sequence[str]], width: int | None) -> str:
-    """Return columns two spaces apart. Only the last column, a sentence, is folded to fit into `width` characters.
-
-    If the other columns leave too little space, the sentence gets its own lines below its row.
+    Args:
+        header: headings; None for lines of `name  value`.
+        rows: cells, at least one row.
+        width: characters of a line; None if no line is folded and no column left out.
+        optional: numbers of the columns that may be left out, the least important first.
     """
     cells = [[cleaned(str(cell)) for cell in row] for row in rows]
+    heads = None if header is None else list(header)
+    columns = list(range(len(cells[0])))
+    for number in optional:
+        if width is not None and _width(heads, cells, columns[:-1]) > width:
+            columns.remove(number)
+    cells = [[row[number] for number in columns] for row in cells]
+    heads = None if heads is None else [heads[number] for number in columns]
+    taken = _width(heads, cells, range(len(columns) - 1))
+    if heads is not None and width is not None and taken > width:
+        return _stacked(heads, cells, width)
     sentences = [row[-1] for row in cells]
-    others = [row[:-1] for row in ([list(header)] if header else []) + cells]
-    taken = sum(max(map(cell_len, column)) + len(GAP) for column in zip(*others, strict=True))
-    room = (width or UNBOUNDED) - taken
+    room = (width or UNBOUNDED) - taken - len(GAP)
     if room >= min(SENTENCE_MIN, max(map(cell_len, sentences))):
-        return _grid(header, cells, room)
-    lines = _grid(header and header[:-1], [row[:-1] for row in cells], UNBOUNDED).splitlines()
+        return _grid(heads, cells, room)
+    lines = _grid(heads and heads[:-1], [row[:-1] for row in cells], UNBOUNDED).splitlines()
     below = ["\n".join(INDENT + part for part in _folded(s, (width or UNBOUNDED) - len(INDENT))) for s in sentences]
     top = lines[: len(lines) - len(cells)]
     mixed = [part for pair in zip(lines[len(top) :], below, strict=True) for part in pair if part]
-    return "".join(f"{part}\n" for part in top + mixed)
+    return "".join(f"{part}\n" for part in top + ([INDENT + heads[-1]] if heads else []) + mixed)
+
+
+def paragraph(sentence: str, width: int | None) -> str:
+    """Return a sentence on lines of at most `width` characters; None if it is not folded."""
+    return "".join(f"{part}\n" for part in _folded(cleaned(sentence), width or UNBOUNDED))
+
+
+def _width(heads: Sequence[str] | None, cells: Sequence[Sequence[str]], columns: Iterable[int]) -> int:
+    """Return the width of these columns side by side."""
+    shown = [*cells, heads] if heads else cells
+    widths = [max(cell_len(row[number]) for row in shown) for number in columns]
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _stacked(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> str:
+    """Return each row as its first cell, and below it the other cells with their headings."""
+    text = ""
+    for row in cells:
+        pairs = [f"{head} {cell}" for head, cell in zip(heads[1:-1], row[1:-1], strict=True) if cell not in ("", "-")]
+        parts = [*_packed(pairs, width - len(INDENT)), *_folded(row[-1], width - len(INDENT))]
+        text += "".join(f"{part}\n" for part in (row[0], *(INDENT + part for part in parts)))
+    return text
+
+
+def _packed(pairs: Sequence[str], width: int) -> list[str]:
+    """Return lines of as many pairs as fit."""
+    lines: list[str] = []
+    for pair in pairs:
+        if lines and cell_len(lines[-1]) + len(GAP) + cell_len(pair) <= width:
+            lines[-1] += GAP + pair
+        else:
+            lines.append(pair)
+    return lines
 
 
 def _grid(header: Sequence[str] | None, cells: Sequence[Sequence[str]], last_width: int) -> str:
@@ -60,13 +111,3 @@ def _folded(sentence: str, width: int) -> list[str]:
         return []
     console = Console(file=StringIO(), width=UNBOUNDED, color_system=None, force_terminal=False)
     return [part.plain.rstrip() for part in Text(sentence).wrap(console, max(width, SENTENCE_MIN))]
-
-
-def cleaned(text: str) -> str:
-    """Return `text` on one line without control characters: text of a task or a user must not control a terminal."""
-    return printable(" ".join(text.split()))
-
-
-def printable(text: str) -> str:
-    """Return `text` with a question mark for each character that is not printable; tabs and line breaks stay."""
-    return "".join(character if character.isprintable() or character in "\t\n" else "?" for character in text)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from gpu_recovery.core.job.record import TERMINAL, WAITING
+from gpu_recovery.core.job.status import TERMINAL, WAITING
 
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
-from gpu_recovery_client.render.formats import clock, duration, moment, moved
+from gpu_recovery_client.render.formats import clock, duration, moment, moved, short_clock
 from gpu_recovery_client.render.instances import STATED
 from gpu_recovery_client.render.jobs import attempts, failure_sentence, waiting
 from gpu_recovery_client.render.queue import pending
-from gpu_recovery_client.render.table import line, table
+from gpu_recovery_client.render.table import paragraph, table
+from gpu_recovery_client.render.text import line
+from gpu_recovery_client.texts import heads, tr
 
 View = Mapping[str, Any]
 INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
@@ -89,19 +91,25 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
     """Return the text of what `gather` read: the status of the job, what it waits for, and its timeline."""
     job = story["job"]
     failure = failure_sentence(job)
-    text = line(job["job_id"], job["status"], f"attempt {attempts(job, words=True)}")
-    sentences = (job.get("reason"), f"last failure: {failure}" if failure else "", f"waits for {waiting(job, now)}")
-    text += "".join(line(sentence) for sentence in sentences if sentence)
-    text += "".join(line(sentence) for sentence in _unused(job, story["instances"]))
+    text = line(job["job_id"], job["status"], tr("attempt {attempt}", attempt=attempts(job, words=True)))
+    sentences = (
+        job.get("reason"),
+        tr("last failure: {failure}", failure=failure) if failure else "",
+        tr("waits for {event}", event=waiting(job, now)),
+    )
+    text += "".join(paragraph(sentence, width) for sentence in sentences if sentence)
+    text += "".join(paragraph(sentence, width) for sentence in _unused(job, story["instances"]))
     why = story.get("pending")
     if why:
-        facts = [("because", str(why.get("sentence") or "")), *pending(why, now)]
+        facts = [(tr("because"), str(why.get("sentence") or "")), *pending(why, now)]
         text += "\n" + table(None, [row for row in facts if row[1]], width)
-    rows = _rows(timeline(job, story["instances"]), moment(job["queued_at"]))
+    rows = _rows(timeline(job, story["instances"]), moment(job["queued_at"]), clock if width is None else short_clock)
     if rows:
-        text += "\n" + table(("TIME (UTC)", "ELAPSED", "WHO", "STATUS", "EVENT", "REASON"), rows, width)
+        text += "\n" + table(
+            heads("TIME (UTC)", "ELAPSED", "WHO", "STATUS", "EVENT", "REASON"), rows, width, optional=(4, 1)
+        )
     if story["left_out"]:
-        text += "\n" + line(f"without the history of {', '.join(story['left_out'])}")
+        text += "\n" + line(tr("without the history of {instances}", instances=", ".join(story["left_out"])))
     return text
 
 
@@ -121,13 +129,15 @@ def _unused(job: View, instances: Sequence[View]) -> list[str]:
     ]
 
 
-def _rows(entries: Sequence[tuple[str, View]], begun: datetime) -> list[tuple[str, ...]]:
+def _rows(
+    entries: Sequence[tuple[str, View]], begun: datetime, stamp: Callable[[str | None], str]
+) -> list[tuple[str, ...]]:
     """Return rows with the time since `begun`; the subject is the job, named by its attempt, or an instance."""
     return [
         (
-            clock(entry["at"]),
+            stamp(entry["at"]),
             "+" + duration((moment(entry["at"]) - begun).total_seconds()),
-            f"attempt {entry['attempt']}" if who == "job" and entry.get("attempt") else who,
+            tr("attempt {number}", number=entry["attempt"]) if who == "job" and entry.get("attempt") else who,
             moved(entry),
             entry["event"],
             entry.get("reason") or "",

@@ -7,23 +7,24 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery_client.render.formats import clock, since, until
-from gpu_recovery_client.render.table import line as line_of
 from gpu_recovery_client.render.table import table
+from gpu_recovery_client.render.text import line as line_of
+from gpu_recovery_client.texts import heads, tr
 
 View = Mapping[str, Any]
 
 
 def line(view: View, now: datetime) -> str:
     """Return one token in a sentence."""
-    return f"{_id(view)} of {_owner(view)}: {_state(view, now)}"
+    return tr("{token} of {holder}: {state}", token=_id(view), holder=_owner(view), state=_state(view, now))
 
 
 def tokens(view: View, now: datetime, width: int | None = None) -> str:
     """Return the tokens of an instance or of a user as a table."""
     if not view["tokens"]:
-        return line_of(f"{_owner(view)} has no tokens")
+        return line_of(tr("{holder} has no tokens", holder=_owner(view)))
     of_user = "user" in view
-    header = ("TOKEN ID", *(["ROLE"] if of_user else ()), "ISSUED", "BY", "STATE", "NOTE")
+    header = heads("TOKEN ID", *(["ROLE"] if of_user else ()), "ISSUED", "BY", "STATE", "NOTE")
     rows = [
         (
             _id(token),
@@ -35,7 +36,7 @@ def tokens(view: View, now: datetime, width: int | None = None) -> str:
         )
         for token in view["tokens"]
     ]
-    return table(header, rows, width)
+    return table(header, rows, width, optional=(3, 2) if of_user else (2, 1))
 
 
 def _id(view: View) -> str:
@@ -50,9 +51,7 @@ def _owner(view: View) -> str:
 
 def _state(view: View, now: datetime) -> str:
     if view.get("revoked_at"):
-        return f"revoked {since(view['revoked_at'], now)} ago"
-    return (
-        f"ends {until(view['expires_at'], now)}"
-        if view.get("live", True)
-        else f"expired at {clock(view['expires_at'])}"
-    )
+        return tr("revoked {time} ago", time=since(view["revoked_at"], now))
+    if view.get("live", True):
+        return tr("ends {time}", time=until(view["expires_at"], now))
+    return tr("expired at {time}", time=clock(view["expires_at"]))

@@ -154,7 +154,7 @@ def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
     assert told["health"] == "SYSTEM_STATUS is IMPAIRED since 2026-11-21 09:00:00Z: power"
     assert told["leaves"] == "2026-11-22 09:03:00Z (in 1d00h): RETIREMENT, old"
     assert told["needs"] == "REPLACE: XID 79"
-    assert told["held back"] == "since 2026-11-21 09:02:00Z (1m00s): the breaker is open"
+    assert told["repair held"] == "since 2026-11-21 09:02:00Z (1m00s): the breaker is open"
     assert (told["drained"], told["incident"]) == ("by gpu-recovery", "i-0aaa00000000000a1/7")
 
 
@@ -179,11 +179,11 @@ def test_a_fleet_at_rest_says_so_in_a_few_lines(run: Run, api: Any) -> None:
     assert [line.split("  ")[0] for line in lines] == [
         "under repair",
         "instances with GPUs",
-        "breaker",
+        "circuit breaker",
         "paused",
         "replacing",
     ]
-    assert "CLOSED; 4 instances blamed at once would open it" in lines[2] and lines[3].endswith("no")
+    assert "CLOSED; opens when 4 instances are suspected at once" in lines[2] and lines[3].endswith("no")
 
 
 def test_reasons_are_sent_as_they_were_given(run: Run, api: Any) -> None:
@@ -207,8 +207,8 @@ def test_redrive_asks_for_its_queue_and_says_what_stays(run: Run, api: Any) -> N
     told = result.stdout
     assert result.exit_code == run("redrive", "--json").exit_code == 1
     assert dict(api.requests[0].url.params) == {"queue": "failed", "limit": "5"}
-    assert "given again" in told and "stays: it holds no event (requestPayload)" in told
-    assert told.endswith("about as many are left: failed 1\n")
+    assert "sent again" in told and "stays: it holds no event (requestPayload)" in told
+    assert told.endswith("messages left, approximately: failed 1\n")
 
 
 def test_a_redrive_that_broke_off_says_why_and_is_1(run: Run, api: Any) -> None:
@@ -216,7 +216,9 @@ def test_a_redrive_that_broke_off_says_why_and_is_1(run: Run, api: Any) -> None:
     api.redriven |= {"stopped_because": "ConnectionError: no answer"}
     result = run("redrive")
     assert result.exit_code == 1
-    assert "given again" in result.stdout and result.stdout.endswith("stopped half-way: ConnectionError: no answer\n")
+    assert "sent again" in result.stdout and result.stdout.endswith(
+        "stopped before the end: ConnectionError: no answer\n"
+    )
 
 
 @pytest.mark.parametrize("verb", [("instances",), ("list",), ("list", "--all")], ids=" ".join)
@@ -226,7 +228,7 @@ def test_what_the_api_cannot_read_is_named_on_stderr_and_is_1(run: Run, api: Any
     for more in ((), ("--json",)):
         result = run(*verb, *more)
         assert result.exit_code == 1
-        assert result.stderr == "gpu-recovery: not shown, as it cannot be read: record x: a ?[2J schema\n"
+        assert result.stderr == "gpu-recovery: not shown, because the record cannot be read: record x: a ?[2J schema\n"
     assert json.loads(result.stdout)["unreadable"] == api.unreadable
 
 
@@ -236,7 +238,7 @@ def test_a_fleet_with_an_instance_that_cannot_be_read_says_so(run: Run, api: Any
     looked, ordered = run("fleet", "--json"), run("fleet", "unpause")
     assert (looked.exit_code, json.loads(looked.stdout)) == (1, api.fleet)
     assert (ordered.exit_code, ordered.stderr) == (0, looked.stderr)
-    assert looked.stderr == "gpu-recovery: not shown, as it cannot be read: instance i-2: no schema\n"
+    assert looked.stderr == "gpu-recovery: not shown, because the record cannot be read: instance i-2: no schema\n"
 
 
 @pytest.mark.parametrize("verb", FLEET[1:], ids=" ".join)
@@ -251,8 +253,8 @@ def test_a_dry_run_takes_nothing(run: Run, api: Any) -> None:
     """It only looks, at one queue if asked so."""
     told = run("redrive", "--dry-run", "--queue", "failed").stdout
     assert [request.method for request in api.requests] == ["GET"]
-    assert told.startswith("failed  2 message(s)\n") and "undelivered" not in told
-    assert "would go" in told
+    assert told.startswith("failed  messages: 2\n") and "undelivered" not in told
+    assert "would be sent" in told
 
 
 def test_submit_sends_only_what_was_given(run: Run, api: Any) -> None:
@@ -301,11 +303,11 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("list", "--limit", "0"), "Invalid value for '--limit'"),
         (("log", JOB), "No such command 'log'. Did you mean 'logs'"),
         (("logs", JOB, "--tail", "0"), "Invalid value for '--tail'"),
-        (("logs", JOB, "-f", "--json"), "follows no log"),
+        (("logs", JOB, "-f", "--json"), "does not go with --follow"),
         (("list", "--since", "soon"), "must be how long ago, such as 2h"),
-        (("list", "--since", "9999999999d"), "lies before all time"),
-        (("submit", "--wait", "--dry-run", *OPTIONS), "a dry run makes no job to wait for"),
-        (("submit", *OPTIONS, "python", "train.py"), "a command of the ranks begins after --"),
+        (("list", "--since", "9999999999d"), "is too long ago"),
+        (("submit", "--wait", "--dry-run", *OPTIONS), "a dry run creates no job to wait for"),
+        (("submit", *OPTIONS, "python", "train.py"), "the command of the ranks begins after --"),
         (("submit", *OPTIONS, "--backend", "ray"), "a job needs --entrypoint;"),
         (("quota", "set"), "give at least one limit"),
         (("quota", "set", "ana=4"), "'ana=4' is not USER/PRIORITY/GROUP=NUMBER"),
@@ -345,7 +347,7 @@ def test_a_refusal_is_1_and_shows_its_field(run: Run, api: Any) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "gpu-recovery: Invalid job (400): nnodes: must be a whole number\n"
-        "  Correct what is named and send it again; nothing was changed.\n"
+        "  Correct the named value and send the request again. Nothing was changed.\n"
     )
 
 
@@ -362,7 +364,7 @@ def test_an_unknown_id_is_1(run: Run, verb: tuple[str, ...]) -> None:
     assert (result.exit_code, result.stderr) == (
         1,
         "gpu-recovery: Not Found (404): there is no no\n"
-        "  Look the id up with `gpu-recovery list` or `gpu-recovery instances`.\n",
+        "  `gpu-recovery list` and `gpu-recovery instances` show the ids.\n",
     )
 
 
@@ -377,7 +379,7 @@ def test_a_service_that_does_not_answer_is_1(run: Run, api: Any) -> None:
     assert result.exit_code == 1
     assert result.stderr == (
         "gpu-recovery: cannot reach https://api.example.test/prod: refused\n"
-        "  Check the address in GPU_RECOVERY_API_URL or --api-url, and the network between here and there.\n"
+        "  Check the address in GPU_RECOVERY_API_URL, --api-url or the profile, and the network.\n"
     )
 
 
@@ -396,7 +398,7 @@ def test_options_before_the_verb_choose_the_deployment(run: Run, api: Any) -> No
     assert (result.exit_code, result.stderr) == (
         1,
         "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
-        "  Check the token in GPU_RECOVERY_TOKEN or --token; an operator makes a new one with"
+        "  Check the token in GPU_RECOVERY_TOKEN, --token or the profile. An operator issues a new token with"
         " `gpu-recovery token issue --user NAME`.\n",
     )
 

@@ -57,7 +57,7 @@ def test_words_name_the_line_the_kind_and_what_is_done(log: Path) -> None:
     assert ECC in lines[2]
     assert lines[-2:] == [
         "verdict: hardware_gpu_ecc (hardware or node), line 3 (root)",
-        "then: drain, reboot and check the machine; run again elsewhere",
+        "next: drain, reboot and check the machine; run again elsewhere",
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_log_of_a_good_run_has_no_cause(tmp_path: Path) -> None:
         "verdict": "benign",
         "cause": None,
     }
-    assert diagnose("--log", str(path)).stdout == "nothing in this log says that anything is wrong\n"
+    assert diagnose("--log", str(path)).stdout == "no line of this log is a known error\n"
 
 
 def test_of_a_kernel_log_the_last_fault_is_the_verdict(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_of_a_log_with_warnings_only_nothing_follows(tmp_path: Path) -> None:
     found = json.loads(diagnose("--log", str(path), "--json").stdout)
     assert (found["verdict"], found["cause"]["role"]) == ("node_kernel", "warning")
     assert found["cause"]["policy"] == "nothing: the program went on after this line"
-    assert "then: nothing: the program went on after this line" in diagnose("--log", str(path)).stdout
+    assert "next: nothing: the program went on after this line" in diagnose("--log", str(path)).stdout
 
 
 def test_bytes_that_are_no_text_are_read_and_steer_no_terminal(tmp_path: Path) -> None:

@@ -17,21 +17,21 @@ Run = Callable[..., Result]
 @pytest.mark.parametrize(
     ("status", "more", "advice"),
     [
-        (401, {}, "an operator makes a new one with `gpu-recovery token issue --user NAME`."),
-        (403, {}, "takes signed requests (GPU_RECOVERY_AUTH=iam)"),
-        (403, {"code": "role_too_low"}, "Your role does not allow this"),
+        (401, {}, "An operator issues a new token with `gpu-recovery token issue --user NAME`."),
+        (403, {}, "accepts signed requests (GPU_RECOVERY_AUTH=iam)"),
+        (403, {"code": "role_too_low"}, "Use a token with a higher role"),
         (403, {"code": "needs_token"}, "to a token instead of a session"),
         (401, {"code": "not_signed"}, "set GPU_RECOVERY_AUTH=iam"),
         (403, {"code": "unknown_principal"}, "Use a role that the deployment knows"),
         (403, {"code": "foreign_user"}, "leave --user and the field user out."),
-        (404, {}, "Look the id up"),
-        (409, {}, "It is in a state that does not allow this"),
-        (412, {}, "Somebody changed it meanwhile"),
+        (404, {}, "show the ids."),
+        (409, {}, "show the present status."),
+        (412, {}, "The limits were changed in the meantime"),
         (413, {}, "Keep large files where the ranks can read them"),
-        (422, {}, "Correct the field that is named"),
-        (422, {"code": "idempotency_mismatch"}, "Another job was submitted under that key"),
-        (429, {"retry_after_s": 7}, "nothing was changed, try again in 7 s."),
-        (503, {}, "look whether an order was followed before you repeat it, and try again in a moment."),
+        (422, {}, "Correct the named field"),
+        (422, {"code": "idempotency_mismatch"}, "Another job was submitted with this key"),
+        (429, {"retry_after_s": 7}, "Nothing was changed; try again in 7 s."),
+        (503, {}, "Check whether the command had an effect before you repeat it, and try again in a moment."),
     ],
 )
 def test_each_refusal_says_what_to_do(run: Run, api: Any, status: int, more: dict[str, Any], advice: str) -> None:
@@ -62,7 +62,9 @@ def test_a_sandbox_that_does_not_answer_is_asked_about(run: Run, api: Any) -> No
 
     api.answer = fail
     result = run("--api-url", "http://127.0.0.1:4566", "list")
-    assert result.stderr.startswith("gpu-recovery: cannot reach http://127.0.0.1:4566: refused\n  Is the sandbox up?")
+    assert result.stderr.startswith(
+        "gpu-recovery: cannot reach http://127.0.0.1:4566: refused\n  Is the sandbox running?"
+    )
 
 
 def test_a_read_waits_as_long_as_a_busy_api_asks(run: Run, api: Any, pauses: list[float]) -> None:
@@ -91,3 +93,42 @@ def test_a_busy_api_is_not_asked_for_ever(run: Run, api: Any, pauses: list[float
     result = run("list")
     assert (result.exit_code, len(api.requests), pauses) == (1, tries, [0.0] * (tries - 1))
     assert result.stderr.startswith("gpu-recovery: Busy (503)\n") and f"try again in {after} s." in result.stderr
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404, json={"message": "Not Found"}),
+        httpx.Response(404, json={"title": "Not found", "code": "no_such_route", "detail": "there is no GET /x"}),
+        httpx.Response(301, headers={"location": "https://other.test"}),
+        httpx.Response(501, content=b"<html>"),
+        httpx.Response(405, content=b"no"),
+    ],
+    ids=lambda answer: str(answer.status_code),
+)
+def test_another_server_is_told_from_an_unknown_id(run: Run, api: Any, answer: httpx.Response) -> None:
+    """The address without its stage, or with /api/v2, is the usual mistake: the address is shown."""
+    api.answer = lambda request: answer
+    told = run("list").stderr
+    assert "https://api.example.test/prod does not answer like gpu-recovery. Check GPU_RECOVERY_API_URL" in told
+    assert "show the ids" not in told
+
+
+def test_a_gateway_that_fails_is_no_wrong_address(run: Run, api: Any) -> None:
+    """API Gateway answers without a problem document when the function fails, or the caller sends too much."""
+    for status in (429, 500, 502, 503):
+        api.answer = lambda request, status=status: httpx.Response(status, json={"message": "No"})
+        assert "does not answer like gpu-recovery" not in run("cancel", JOB).stderr
+
+
+def test_a_read_that_is_refused_changed_nothing_anyway(run: Run, api: Any) -> None:
+    """The hint is about the value alone."""
+    api.answer = lambda request: httpx.Response(400, json={"title": "Bad group", "detail": "must be letters"})
+    assert run("list").stderr.splitlines()[1] == "  Correct the named value and try again."
+
+
+def test_a_job_that_does_not_exist_has_no_hint_about_its_log(run: Run, api: Any) -> None:
+    """The id is wrong, whatever was asked."""
+    body = {"title": "No such job", "code": "no_such_job", "detail": "there is no job nope"}
+    api.answer = lambda request: httpx.Response(404, json=body)
+    assert run("logs", "nope").stderr.splitlines()[1] == "  `gpu-recovery list` shows the ids of jobs."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -14,12 +15,14 @@ import typer
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery_client.cli import app
+from gpu_recovery_client.cli.verbs import SECTIONS
 from typer.testing import CliRunner, Result
 
 from tests.markdown import CLI, bare
 
 HERE = Path(__file__).parents[1]
-ORDERS = {"redrive", "sandbox down", "simulate"}
+DOCS = Path(__file__).parents[3] / "docs"
+ORDERS = {"redrive", "sandbox down", "simulate", "logout"}
 """What prints nothing that a program would read, or passes its options on; redrive has its own."""
 Run = Callable[..., Result]
 
@@ -50,8 +53,8 @@ def test_help_is_the_golden_text(run: Run) -> None:
 
 def test_every_verb_of_the_command_line_is_in_one_section_of_the_help() -> None:
     """A verb that is in none is one that nobody finds."""
-    listed = [name for names in app.SECTIONS.values() for name in names]
-    assert sorted(listed) == sorted(typer.main.get_command(app.app).commands)  # type: ignore[attr-defined]
+    listed = [verb.name for verbs in SECTIONS.values() for verb in verbs]
+    assert listed == list(typer.main.get_command(app.app).commands)  # type: ignore[attr-defined]
 
 
 @each_verb
@@ -85,6 +88,23 @@ def test_the_page_of_the_command_line_lists_every_verb() -> None:
     """docs/cli.md has one row for each, and none for what there is not."""
     listed = [bare(row[0]) for table in CLI.tables() if table[0][0] == "Verb" for row in table[1:]]
     assert sorted(listed) == sorted({*VERBS, "fleet"})
+
+
+def test_the_page_of_the_options_is_that_of_the_program() -> None:
+    """docs/cli-options.md says what the program says; `python docs/generate_cli.py` writes it again."""
+    spec = importlib.util.spec_from_file_location("generate_cli", DOCS / "generate_cli.py")
+    assert spec is not None and spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    assert (DOCS / "cli-options.md").read_text() == generator.page()
+
+
+@each_verb
+def test_the_first_sentence_of_the_help_is_that_of_the_list(verb: str) -> None:
+    """The list of verbs is a table, so that no verb is imported for it; the help of a verb is its docstring."""
+    listed = {each.name: each.summary for each in app.VERBS.values()}
+    if verb in listed:
+        assert " ".join((VERBS[verb].help or "").split()).startswith(listed[verb])
 
 
 @pytest.mark.parametrize(

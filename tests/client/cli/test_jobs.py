@@ -14,9 +14,15 @@ Run = Callable[..., Result]
 
 
 def test_list_passes_its_filter_on(run: Run, api: Any) -> None:
-    """Status, limit and cursor reach the API."""
+    """Status, limit and cursor reach the API, which sends the newest jobs first and only the fields of the table."""
     run("list", "--status", "RUNNING", "--limit", "1", "--cursor", "1")
-    assert dict(api.requests[0].url.params) == {"status": "RUNNING", "limit": "1", "cursor": "1"}
+    assert dict(api.requests[0].url.params) == {
+        "status": "RUNNING",
+        "limit": "1",
+        "cursor": "1",
+        "order": "newest",
+        "fields": "list",
+    }
 
 
 def test_list_asks_for_one_user_and_group_on_every_page(run: Run, api: Any) -> None:
@@ -102,7 +108,7 @@ def test_explain_says_why_a_job_in_line_does_not_start(run: Run, api: Any) -> No
     assert facts == {
         "because": "needs 8 instances, 3 are free",
         "short of": "gpus",
-        "place in line": "2",
+        "position": "2",
         "waits for": "sft-20261121-085000-00a1",
         "earliest start": "2026-11-21 09:33:00Z (in 30m00s)",
     }

@@ -205,5 +205,5 @@ def test_ctrl_c_ends_the_printing_and_not_the_job(run: Run, api: Any, monkeypatc
     monkeypatch.setattr(logs, "pause", interrupt)
     result = run("logs", JOB, "-f")
     assert (result.exit_code, result.stdout) == (0, "a\n")
-    assert result.stderr == f"{JOB} goes on; `gpu-recovery logs {JOB} -f` shows its log again\n"
+    assert result.stderr == f"{JOB} continues; `gpu-recovery logs {JOB} -f` shows its log again\n"
     assert {one.method for one in api.requests} == {"GET"}

@@ -46,7 +46,7 @@ def test_a_queue_with_records_that_cannot_be_read_is_1(run: Run, api: Any, chose
     api.queue["queue"]["unreadable"] = ["job x: no schema"]
     result = run("queue", *chosen)
     assert result.exit_code == 1 and "sft-20261121-085000-00a1" in run("queue").stdout
-    assert result.stderr == "gpu-recovery: not shown, as it cannot be read: job x: no schema\n"
+    assert result.stderr == "gpu-recovery: not shown, because the record cannot be read: job x: no schema\n"
 
 
 def test_a_priority_that_fell_back_is_shown_with_what_was_asked(run: Run) -> None:
@@ -94,7 +94,7 @@ def test_the_totals_of_a_user_are_those_of_the_whole_in_the_form_of_the_api(run:
 def test_an_empty_queue_says_so(run: Run, api: Any) -> None:
     """An empty answer would look like a failure."""
     api.queue["queue"] = {"waiting": [], "running": [], "quotas": [], "reservations": []}
-    assert run("queue").stdout == "nobody waits\n"
+    assert run("queue").stdout == "no job waits\n"
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 120])
@@ -127,7 +127,7 @@ def test_quota_show_prints_every_limit(run: Run) -> None:
         ["*", "LOW", "*", "10"],
         ["ana", "NORMAL", "a100", "4"],
     ]
-    assert lines[3:6] == ["jobs that may run at once: 50  of one user: no limit", "revision 7", ""]
+    assert lines[3:6] == ["jobs that may run at once: 50  of each user: no limit", "revision 7", ""]
     assert [line.split() for line in lines[6:]] == [
         ["QUOTA", "OF", "PRIORITY", "GROUP", "USED/TOTAL"],
         ["ana", "LOW", "a100", "5/8"],
@@ -176,7 +176,7 @@ def test_limits_that_somebody_else_changed_meanwhile_are_not_overwritten(run: Ru
     result = run("quota", "set", "ana/NORMAL/a100=6")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("gpu-recovery: Changed meanwhile (412)")
-    assert "Somebody changed it meanwhile" in result.stderr
+    assert "The limits were changed in the meantime" in result.stderr
 
 
 class Moving(dict[str, Any]):

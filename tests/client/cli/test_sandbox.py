@@ -195,4 +195,48 @@ def test_mail_shows_what_the_operators_were_sent(recorder: Recorder) -> None:
     assert shown.stdout == "2026-11-21 09:00:00Z  [GPU-RECOVERY][SEV3] sft-1: attempt 1 failed\n\nWHAT?[2J\nwhy\n"
     assert json.loads(run("mail", "--json").stdout) == mails
     recorder.answers["read_mailbox"] = []
-    assert run("mail").stdout == "no mail\n"
+    assert run("mail").stdout == "no e-mail\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("up", "--preset", "adaptiv"),
+        ("fault", "--instance", "i-1", "--kind", "ecc", "--cured-by", "prayer"),
+        ("fault", "--instance", "i-1", "--kind", "ecc", "--reboot", "slow"),
+    ],
+)
+def test_a_wrong_choice_is_refused_before_anything_happens(recorder: Recorder, arguments: tuple[str, ...]) -> None:
+    """A running sandbox must not end because of a mistyped preset."""
+    result = run(*arguments)
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert "Traceback" not in result.output
+
+
+def test_up_says_how_to_reach_a_sandbox_of_another_folder(recorder: Recorder, tmp_path: Path) -> None:
+    """Only a folder named .sandbox is found from beside it; for any other the variables are printed."""
+    told = run("up", "--directory", str(tmp_path / ".sandbox")).stdout
+    assert f"In {tmp_path} and below, gpu-recovery finds it" in told
+    told = run("up", "--directory", str(tmp_path / "other")).stdout
+    assert "gpu-recovery finds it" not in told
+    assert f"export GPU_RECOVERY_API_URL='{STATE['api_url']}'" in told
+    assert "operators-secret" not in told
+
+
+def test_a_person_is_asked_before_a_running_sandbox_ends(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script is not."""
+    (tmp_path / "state.json").write_text("{}")
+    assert run("up", "--directory", str(tmp_path)).exit_code == 0
+    recorder.calls.clear()
+    monkeypatch.setattr("gpu_recovery_client.cli.confirmation.is_interactive", lambda: True)
+    result = CliRunner().invoke(app.app, ["sandbox", "up", "--directory", str(tmp_path)], input="n\n")
+    assert (result.exit_code, recorder.calls) == (1, [])
+    assert f"A sandbox runs in {tmp_path}. End it, with its jobs? [y/N]" in result.stderr
+
+
+def test_the_status_names_the_server_and_the_cluster_differently(recorder: Recorder) -> None:
+    """Two rows of one name say nothing."""
+    names = [line.split("  ")[0] for line in run("status").stdout.splitlines()]
+    assert len(set(names)) == len(names)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
+from gpu_recovery.core.job.spec import parse_spec
+from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery_client.cli import submit
 from typer.testing import Result
 
@@ -195,7 +199,7 @@ def test_a_key_that_was_used_for_another_job_is_refused_with_advice(run: Run, ap
     assert run("submit", *OPTIONS, "--idempotency-key", "k1").exit_code == 0
     result = run("submit", *OPTIONS, "--idempotency-key", "k1", "--nnodes", "3")
     assert result.exit_code == 1
-    assert "leave --idempotency-key out, or give a new one" in result.stderr
+    assert "leave --idempotency-key out, or give a new key" in result.stderr
 
 
 def test_a_submission_that_nobody_answered_names_its_key(run: Run, api: Any) -> None:
@@ -208,7 +212,7 @@ def test_a_submission_that_nobody_answered_names_its_key(run: Run, api: Any) -> 
     result = run("submit", *OPTIONS)
     key = api.requests[0].headers["idempotency-key"]
     assert result.exit_code == 1
-    assert f"--idempotency-key {key} asks again without making a second one" in result.stderr
+    assert f"--idempotency-key {key}, which creates no second job" in result.stderr
 
 
 # -- dry runs ----------------------------------------------------------------------------------------------------------
@@ -219,9 +223,9 @@ def test_a_dry_run_tells_why_not_and_keeps_nothing(run: Run, api: Any, yaml_file
     result = run("submit", yaml_file, "--dry-run")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "it would wait   needs 8 instances, 3 are free",
+        "would wait      needs 8 instances, 3 are free",
         "short of        gpus",
-        "place in line   2",
+        "position        2",
         "waits for       sft-20261121-085000-00a1",
         "earliest start  2026-11-21 09:33:00Z (in 30m00s)",
     ]
@@ -237,9 +241,9 @@ def test_a_dry_run_tells_where_it_would_start_and_who_would_give_way(run: Run, a
         "would_suspend": ["rl-20261121-080001-0001"],
     }
     assert run("submit", *OPTIONS, "--dry-run").stdout.splitlines() == [
-        "it would start    now",
-        "on                i-0aaa00000000000a1, i-0bbb00000000000b2",
-        "it would suspend  rl-20261121-080001-0001",
+        "would start    now",
+        "on instances   i-0aaa00000000000a1, i-0bbb00000000000b2",
+        "would suspend  rl-20261121-080001-0001",
     ]
 
 
@@ -247,7 +251,7 @@ def test_a_dry_run_admits_that_nobody_can_tell_when(run: Run, api: Any) -> None:
     """A blank would look like an oversight."""
     api.queue["pending"] |= {"earliest_at": None, "blockers": []}
     lines = run("submit", *OPTIONS, "--dry-run").stdout.splitlines()
-    assert lines[-1] == "earliest start  nobody can tell"
+    assert lines[-1] == "earliest start  unknown"
     assert not any(line.startswith("waits for") for line in lines)
 
 
@@ -267,7 +271,7 @@ def test_waiting_ends_with_the_job_and_its_code(run: Run, api: Any, pauses: list
     result = run("submit", *OPTIONS, "--wait")
     assert (result.exit_code, result.stdout) == (code, f"{JOB}  {end}  over\n")
     assert result.stderr.splitlines() == [
-        f"submitted {JOB}; Ctrl-C leaves it running",
+        f"submitted {JOB}; Ctrl-C leaves the job running",
         "2026-11-21 09:02:00Z PENDING_RESOURCES: 3 are free",
         "2026-11-21 09:02:00Z RUNNING",
         f"2026-11-21 09:02:00Z {end}: over",
@@ -316,6 +320,107 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(run: Run, api: Any, monkeypat
     result = run("submit", *OPTIONS, "--wait")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1] == (
-        f"{JOB} goes on: `gpu-recovery status {JOB}` shows it, `gpu-recovery cancel {JOB}` ends it"
+        f"{JOB} continues: `gpu-recovery status {JOB}` shows the job, `gpu-recovery cancel {JOB}` ends it"
     )
     assert [one.method for one in api.requests] == ["POST", "GET"]
+
+
+# -- following, next commands, examples --------------------------------------------------------------------------------
+
+
+def test_following_prints_the_log_and_ends_with_the_code_of_the_job(run: Run, api: Any) -> None:
+    """The lines on stdout, what happened to the job on stderr."""
+    views = iter([at("RUNNING"), at("FAILED", "exit code 1"), at("FAILED", "exit code 1")])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(201, json={"job_id": JOB, "status": "QUEUED", "reason": "submitted"})
+        if request.url.path.endswith("/logs"):
+            return httpx.Response(200, json={"attempt": 1, "lines": [{"text": "step 1"}], "next_cursor": None})
+        return httpx.Response(200, json={"job_id": JOB, "attempt": 1, **next(views)})
+
+    api.answer = answer
+    result = run("submit", *OPTIONS, "--follow")
+    assert (result.exit_code, result.stdout) == (1, "step 1\n")
+    assert result.stderr.splitlines() == [
+        f"submitted {JOB}; Ctrl-C leaves the job running",
+        f"{JOB} FAILED exit code 1",
+    ]
+
+
+def test_following_goes_with_no_document(run: Run, api: Any) -> None:
+    """A log is no JSON."""
+    assert (run("submit", *OPTIONS, "--follow", "--json").exit_code, api.requests) == (2, [])
+
+
+def test_a_terminal_is_told_the_next_commands_and_a_script_is_not(
+    run: Run, api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, so that what reads stdout sees one line in either case."""
+    assert run("submit", *OPTIONS).stderr == ""
+    submit._name_next_commands(JOB)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [line.split(" # ")[0] for line in told.err.splitlines()] == [
+        f"gpu-recovery logs {JOB} --follow",
+        f"gpu-recovery status {JOB}",
+        f"gpu-recovery explain {JOB}",
+        f"gpu-recovery cancel {JOB}",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["ecs", "ray"])
+def test_the_example_is_a_job_that_the_api_accepts(run: Run, api: Any, backend: str) -> None:
+    """With every commented field set, too; nothing is sent."""
+    text = run("submit", "--example", "--backend", backend).stdout
+    assert api.requests == []
+    full = re.sub(r"^# ([a-z_]+: )", r"\1", text, flags=re.MULTILINE)
+    assert full != text
+    for document in (text, full):
+        spec = parse_spec(read_yaml(document))
+        assert spec == parse_spec(yaml.safe_load(document))
+        assert spec.backend == backend
+
+
+# -- mistakes in a document --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--priority", "HIGH")])
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("workload: ppo\n", "the key 'workload' is given twice"),
+        ("command: &a [x]\n", "anchors and aliases are not accepted"),
+    ],
+)
+def test_yaml_is_read_alike_with_and_without_options(
+    run: Run, api: Any, tmp_path: Path, options: tuple[str, ...], line: str, complaint: str
+) -> None:
+    """An option must not decide whether a repeated key is an error: the last one would win silently."""
+    (tmp_path / "job.yaml").write_text(YAML + line)
+    result = run("submit", str(tmp_path / "job.yaml"), *options)
+    assert (result.exit_code, api.requests) == (2, [])
+    assert complaint in " ".join(result.stderr.split())
+
+
+def test_a_mistyped_field_is_named_where_a_field_is_missing(run: Run, api: Any, tmp_path: Path) -> None:
+    """`nodes` is what people write for `nnodes`."""
+    (tmp_path / "job.yaml").write_text(YAML.replace("nnodes", "nodes"))
+    result = run("submit", str(tmp_path / "job.yaml"))
+    assert (result.exit_code, api.requests) == (2, [])
+    told = " ".join(result.stderr.split())
+    assert "a job needs --nnodes;" in told and "Did you mean nnodes by 'nodes'?" in told
+
+
+def test_a_priority_may_be_written_small(run: Run, api: Any) -> None:
+    """Its names are capitals in the API."""
+    run("submit", *OPTIONS, "--priority", "high")
+    assert json.loads(api.requests[0].content)["priority"] == "HIGH"
+
+
+@pytest.mark.parametrize("key", ["ключ", "", "x" * 256, "a\nb"])
+def test_a_key_that_no_header_carries_is_a_usage_error(run: Run, api: Any, key: str) -> None:
+    """2, with the form of a key."""
+    result = run("submit", *OPTIONS, "--idempotency-key", key)
+    assert (result.exit_code, api.requests) == (2, [])
+    assert "must be 1 to 255 printable ASCII characters" in " ".join(result.stderr.split())

@@ -124,10 +124,11 @@ def test_revoke_names_the_token_by_its_id(run: Run, api: Any) -> None:
         (
             409,
             "Enough tokens",
-            "`gpu-recovery token list` shows what there is; `gpu-recovery token revoke` makes room.",
+            "`gpu-recovery token list` shows the existing tokens;"
+            " `gpu-recovery token revoke` makes room for a new token.",
         ),
-        (404, "No such token", "Look the token's id up with `gpu-recovery token list`."),
-        (422, "Not one", "Correct the field that is named and send it again; nothing was changed."),
+        (404, "No such token", "`gpu-recovery token list` shows the ids of tokens."),
+        (422, "Not one", "Correct the named field and send the request again. Nothing was changed."),
     ],
 )
 def test_a_refusal_is_1_and_says_why(

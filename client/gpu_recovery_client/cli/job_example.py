@@ -1,0 +1,68 @@
+"""Examples of job specifications for `gpu-recovery submit --example`."""
+
+from __future__ import annotations
+
+ECS = """\
+# A job on ECS. Submit it with: gpu-recovery submit job.yaml
+# Text after # is a comment; remove it in front of a field to set the field.
+
+# What kind of work. The id of the job begins with this name.
+workload: sft
+
+# How many instances, and how many GPUs on each.
+nnodes: 2
+n_gpus_per_node: 8
+
+# ECS family, or family:revision. Its network mode must be host.
+task_definition: gpu-training
+
+# Command of each rank; without it, that of the task definition.
+command: [python, train.py]
+
+# Variables of each rank. Values are texts: quote numbers.
+env:
+  LEARNING_RATE: "0.0001"
+
+# Folder of the checkpoints, as the ranks see it.
+# checkpoint_dir: /fsx/sft-17
+
+# EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL or LOW.
+# priority: NORMAL
+
+# Group of instances, if the deployment has groups.
+# group: a100
+
+# Largest number of counted attempts: 1 to 20.
+# attempts_max: 3
+
+# Seconds that an attempt may run. With a limit, the job may start before larger jobs.
+# max_runtime_s: 14400
+
+# Seconds that rank 0 has to save its state when the job is suspended.
+# suspend_grace_s: 60
+"""
+RAY = """\
+# A job on Ray. Submit it with: gpu-recovery submit job.yaml
+# Text after # is a comment; remove it in front of a field to set the field.
+
+backend: ray
+
+# What kind of work. The id of the job begins with this name.
+workload: ppo
+
+# How many instances, and how many GPUs on each.
+nnodes: 1
+n_gpus_per_node: 8
+
+# Shell command of the driver.
+entrypoint: python train.py
+
+# Variables of the driver. Values are texts: quote numbers.
+env:
+  LEARNING_RATE: "0.0001"
+
+# EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL or LOW.
+# priority: NORMAL
+"""
+EXAMPLES = {"ecs": ECS, "ray": RAY}
+"""Examples by backend."""

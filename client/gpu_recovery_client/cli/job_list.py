@@ -1,0 +1,134 @@
+"""`gpu-recovery list`: jobs in one of three orders, filtered by the API and by fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from gpu_recovery.core.job.status import JobStatus
+
+from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.cli.options import Group, User, moment_of, statuses_like
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, is_wide, now, print_view, terminal_width
+from gpu_recovery_client.cli.record_filter import Filters, filters_of
+from gpu_recovery_client.render import jobs as render_jobs
+from gpu_recovery_client.texts import tr
+
+PAGE, PAGE_MAX = 50, 200
+"""Jobs per page: the default, and the most that the API gives."""
+FIELDS_OF_ROWS = "list"
+"""Value of the parameter `fields` for what a table shows."""
+
+
+class Order(StrEnum):
+    """Orders of the list."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    STATUS = "status"
+
+
+class State(StrEnum):
+    """States of jobs: each status belongs to one."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+def list_jobs(
+    context: typer.Context,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATUS",
+            help="Only jobs of this status, such as RUNNING. May repeat.",
+            autocompletion=statuses_like,
+        ),
+    ] = None,
+    state: Annotated[
+        State | None, typer.Option(help="Only jobs that wait, that hold instances, or that have ended.")
+    ] = None,
+    user: User = None,
+    group: Group = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only jobs submitted in the last 2h, or since a time in UTC.")
+    ] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only jobs whose id begins with this text.")] = None,
+    filters: Filters = None,
+    sort: Annotated[
+        Order | None,
+        typer.Option(help="By time of submission, newest first if not given; status: the live jobs first."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE_MAX, help="Jobs per page.")] = PAGE,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the page that showed this cursor.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, the newest first.
+
+    A page has at most --limit jobs. With --filter, pages are read until so many jobs are found.
+    """
+    statuses = ",".join(one for text in status or () for one in _statuses(text))
+    if statuses and state is not None:
+        raise typer.BadParameter(tr("give either --status or --state"), param_hint="--state")
+    order = sort or Order.NEWEST
+    if order is Order.STATUS and (state is not None or "," in statuses or prefix):
+        message = tr("status goes with one --status at most, and without --state and --prefix")
+        raise typer.BadParameter(message, param_hint="--sort")
+    query = {
+        "state": None if state is None else state.value,
+        "order": order.value,
+        "user": user,
+        "group": group,
+        "since": None if since is None else moment_of(since, now()),
+        "q": prefix,
+        "fields": None if as_json or is_wide() or filters else FIELDS_OF_ROWS,
+    }
+    accepts = filters_of(filters)
+    with context.obj.client() as client:
+        page = _read(client, statuses or None, limit, cursor, accepts, query, every or bool(filters), every)
+    print_view(page, lambda: render_jobs.job_list(page, now(), terminal_width(), wide=is_wide()), as_json)
+    if not is_complete(page.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
+
+
+def _read(
+    client: RecoveryClient,
+    status: str | None,
+    limit: int,
+    cursor: str | None,
+    accepts: Callable[[Mapping[str, Any]], bool],
+    query: dict[str, str | None],
+    reads_on: bool,
+    reads_all: bool,
+) -> dict[str, Any]:
+    """Return a page; if `reads_on`, whole pages until `limit` jobs are accepted, or with `reads_all` to the end."""
+    if not reads_on:
+        return client.jobs_page(status, limit, cursor, **query)
+    jobs: list[Any] = []
+    missed: list[str] = []
+    for page in client.jobs_pages(status, limit, cursor, **query):
+        jobs += filter(accepts, page["jobs"])
+        missed += map(str, page.get("unreadable") or ())
+        cursor = page.get("next_cursor")
+        if not reads_all and len(jobs) >= limit:
+            break
+    return {"jobs": jobs, "next_cursor": cursor, "unreadable": missed}
+
+
+def _statuses(text: str) -> list[str]:
+    """Return the statuses of an option, which may have commas and small letters.
+
+    Raises:
+        typer.BadParameter: there is no such status.
+    """
+    names = [name.strip().upper() for name in text.split(",")]
+    unknown = [name for name in names if name not in JobStatus.__members__]
+    if unknown:
+        known = ", ".join(JobStatus)
+        message = tr("{name} is no status; the statuses are {known}", name=repr(unknown[0]), known=known)
+        raise typer.BadParameter(message, param_hint="--status")
+    return names

@@ -1,0 +1,9 @@
+"""Chinese texts of the command line."""
+
+from __future__ import annotations
+
+from gpu_recovery_client.texts.zh_help import HELP
+from gpu_recovery_client.texts.zh_output import OUTPUT
+
+TEXTS = HELP | OUTPUT
+"""Texts by their English form."""
