@@ -262,6 +262,9 @@ class FleetServer(ThreadingHTTPServer):
         numbers = [int(arn.rpartition("~")[2]) for arn in asked["containerInstances"]]
         return {"containerInstances": [container_instance(number) for number in numbers]}
 
+    def _GetQueueAttributes(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return {"Attributes": dict.fromkeys(asked["AttributeNames"], "0")}
+
     def _ListTasks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"taskArns": []}
 
