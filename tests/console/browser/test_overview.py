@@ -37,7 +37,7 @@ def test_the_map_shows_the_instances_of_the_deployment(operator: Visit, deployme
         return section.locator(".legend").inner_text().split()[:2] == ["free", str(INSTANCES)]
 
     wait_until(is_free)
-    assert "as of" in operator.page.locator(".headline").inner_text()
+    assert "as of" in operator.page.locator(".headline").first.inner_text()
     assert f"0 / {8 * INSTANCES}" in operator.page.get_by_label("GPUs", exact=True).inner_text()
 
 
