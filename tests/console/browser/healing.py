@@ -223,6 +223,8 @@ def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Heal
         wait_until(lambda: (incident_id, "closed") in reader.told)
         closed = incidents.page.get_by_role("region", name="Closed").get_by_role("link", name=incident_id)
         closed.wait_for(timeout=PATIENCE_MS)
+        listed = incidents.page.get_by_role("region", name="Open").get_by_role("link", name=incident_id)
+        listed.wait_for(state="detached", timeout=PATIENCE_MS)  # the two parts of the list are read one by one
         ending.page.locator("input[name=token]").wait_for(timeout=PATIENCE_MS)
     incident = deployment.incident(incident_id)
     begun = seconds(incident["opened_at"]) - 3
@@ -230,6 +232,7 @@ def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Heal
         name: [(each["at"], each["to"]) for each in record["history"] if seconds(each["at"]) >= begun]
         for name, record in ((sick, operator.instance(sick)), (job_id, operator.job(job_id)))
     }
+    incidents.page.wait_for_timeout(200)  # several records of what the pages show
     faults = [fault for tab in tabs for fault in tab.faults()]
     recorded = [seen(tab) for tab in tabs]
     context.close()
