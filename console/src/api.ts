@@ -31,6 +31,8 @@ export class Away extends Error {}
 
 const WAIT_MS = 2_000;
 const WAIT_MS_MAX = 120_000;
+/** While one request asks whether the API is back, the others wait so long for its answer at most. */
+const PROBE_MS = 10_000;
 const KEPT_MAX = 60;
 const kept = new Map<string, { tag: string; text: string }>();
 let failures = 0;
@@ -92,6 +94,7 @@ async function answered(request: Request): Promise<Response> {
   }
   if (known !== undefined) request.headers.set("If-None-Match", known.tag);
   let response: Response;
+  if (connection.value.retryAt !== null) connection.value = { ...connection.value, retryAt: Date.now() + PROBE_MS };
   try {
     response = await fetch(request);
   } catch (error) {

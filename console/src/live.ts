@@ -1,7 +1,7 @@
 // Polling: one request of a kind at a time, none in a hidden tab, none while the API is away.
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { Away, waitMs } from "./api";
+import { Away, connection, waitMs } from "./api";
 import { session } from "./session";
 
 /** Whether pages refresh themselves. The switch is in the header. */
@@ -108,6 +108,7 @@ export function usePolled<T>(
     const stops = [
       asked.subscribe(() => void run()),
       refreshing.subscribe(plan),
+      connection.subscribe(({ retryAt }) => void (mounted && owed && retryAt === null && plan())),
       session.subscribe((present) => void (mounted && present !== null && run())),
     ];
     mounted = true;

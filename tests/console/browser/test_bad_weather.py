@@ -143,7 +143,7 @@ def test_a_snapshot_that_is_old_is_called_old(
     tab.sign_in(deployment.token, viewer=True)
     for place in ("#/", "#/fleet"):
         tab.see(place)
-        shown = tab.page.locator(".headline .freshness")
+        shown = tab.page.locator(".headline .freshness").first
         shown.wait_for()
         assert (shown.get_attribute("class") or "").split()[1:] == look.split()
         assert ("reconciler" in shown.inner_text()) == bool(look)
