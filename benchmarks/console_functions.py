@@ -31,11 +31,12 @@ def _spent_on_snapshots(operation: Callable[[], int]) -> float:
 
     write, spent = SnapshotWriter.write, 0.0
 
-    def timed(self: SnapshotWriter, documents: Any) -> None:
+    def timed(self: SnapshotWriter, documents: Any) -> frozenset[Any]:
         nonlocal spent
         began = time.process_time()
-        write(self, documents)
+        left = write(self, documents)
         spent += time.process_time() - began
+        return left
 
     SnapshotWriter.write = timed  # type: ignore[method-assign]
     try:

@@ -122,6 +122,7 @@ def _page(
     page.locator("input[name=token]").fill(state["operator_token"])
     page.locator("input[name=role]").nth(1).check()
     page.locator("form button[type=submit]").click()
+    page.locator("input[name=token]").wait_for(state="detached")
     page.locator("main h1").first.wait_for()
     page.locator(".skeleton").first.wait_for(state="detached")
     return page

@@ -62,6 +62,7 @@ const t = texts({
     paused: "{by} has paused all repairs: {because}",
     deaf: "Reporting outage: {because}",
     observe: "Observe only: decisions are shown and not carried out.",
+    openOne: "1 incident is open",
     open: "{n} incidents are open",
     missing: "Not known at present: {parts}. The rest of the page is right.",
     fleet: "instances and limits",
@@ -117,6 +118,7 @@ const t = texts({
     paused: "{by} 已暂停所有修复：{because}",
     deaf: "上报中断：{because}",
     observe: "仅观察：只显示决定，不执行。",
+    openOne: "1 起事故未结束",
     open: "{n} 起事故未结束",
     missing: "目前无法读取：{parts}。页面其余部分有效。",
     fleet: "实例与限制",
@@ -183,7 +185,7 @@ function Alerts({ of }: { of: Answer }) {
   if (limits?.pause) lines.push({ text: t("paused", { by: limits.pause.by, because: limits.pause.because }), grave: false, href: toFleet, at: limits.pause.at });
   if (limits?.observe_only) lines.push({ text: t("observe"), grave: false, href: toFleet });
   if (of.missing.length > 0) lines.push({ text: t("missing", { parts: of.missing.map((part) => t(PARTS[part])).join(", ") }), grave: false, href: to([]) });
-  if (of.incidents.length > 0) lines.push({ text: t(of.incidents.length < OPEN_MAX ? "open" : "openMost", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
+  if (of.incidents.length > 0) lines.push({ text: t(of.incidents.length === 1 ? "openOne" : of.incidents.length < OPEN_MAX ? "open" : "openMost", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
   if (lines.length === 0) return null;
   return (
     <ul class="alerts">
@@ -287,11 +289,8 @@ function Week({ of }: { of: Answer["week"] }) {
           <dt>{t("share")}</dt>
           <dd>{of.running_share === null ? "-" : percent(of.running_share)}</dd>
           <dt>{t("ettr")}</dt>
-          <dd>
-            {of.ettr === null ? "-" : percent(of.ettr)}
-            <br />
-            <small>{of.ettr === null ? t("noEttr") : t("ettrOf", { share: percent(of.ettr_share ?? 0) })}</small>
-          </dd>
+          <dd>{of.ettr === null ? "-" : percent(of.ettr)}</dd>
+          <dd class="note">{of.ettr === null ? t("noEttr") : t("ettrOf", { share: percent(of.ettr_share ?? 0) })}</dd>
           <dt>{t("recovery")}</dt>
           <dd>
             {minutes(of.recovery_s_p50)}, {minutes(of.recovery_s_p90)}

@@ -33,6 +33,8 @@ const RACKS_NAMED = 40;
 /** Return the edge of a cell for a number of instances and a width in CSS pixels. */
 export function cellSize(instances: number, width: number): number {
   const small = width < 500;
+  if (instances <= 40) return small ? 32 : 44;
+  if (instances <= 120) return small ? 20 : 28;
   if (instances <= 400) return small ? 12 : 16;
   if (instances <= 2_000) return small ? 8 : 12;
   return small ? 6 : 8;

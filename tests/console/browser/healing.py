@@ -144,17 +144,17 @@ class Reader(threading.Thread):
     def __init__(self, deployment: Deployment, incident_id: str) -> None:
         super().__init__(daemon=True)
         self.told: dict[tuple[str, str], float] = {}
-        self._deployment, self._incident_id, self._over = deployment, incident_id, threading.Event()
+        self._deployment, self.incident_id, self._over = deployment, incident_id, threading.Event()
 
     def run(self) -> None:
         """Read the events of the incident, and its state, until the end."""
         while not self._over.wait(READ_EVERY_S):
-            thread = self._deployment.incident(self._incident_id)
+            thread = self._deployment.incident(self.incident_id)
             now = time.time()
             for event in thread.get("events", []):
                 self.told.setdefault((str(event["instance_id"] or event["job_id"]), str(event["after"])), now)
             if thread:
-                self.told.setdefault((self._incident_id, str(thread["state"])), now)
+                self.told.setdefault((self.incident_id, str(thread["state"])), now)
 
     def end(self) -> None:
         """End the thread."""
@@ -194,27 +194,7 @@ def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Heal
     incident_id = f"{job_id}--a01"
     reader = Reader(deployment, incident_id)
     reader.start()
-    (sick_folder,) = (
-        Path(each["folder"])
-        for each in sandbox.cluster_state(deployment.directory)["instances"]
-        if each["instance_id"] == sick
-    )
-
-    with finished_after(reader):
-        with held(sick_folder):
-            sandbox.fault(deployment.directory, sick, "xid79")
-            shows(overview, "checking")
-        wait_until(lambda: operator.instance(sick)["status"] == "REBOOTING")
-        with held(sick_folder):
-            shows(overview, "verifying")
-        shows(overview, "in use")
-        job.page.locator(".head .status", has_text="running").wait_for(timeout=PATIENCE_MS)
-        wait_until(lambda: (incident_id, "closed") in reader.told)
-        closed = incidents.page.get_by_role("region", name="Closed").get_by_role("link", name=incident_id)
-        closed.wait_for(timeout=PATIENCE_MS)
-        listed = incidents.page.get_by_role("region", name="Open").get_by_role("link", name=incident_id)
-        listed.wait_for(state="detached", timeout=PATIENCE_MS)  # the two parts of the list are read one by one
-        ending.page.locator("input[name=token]").wait_for(timeout=PATIENCE_MS)
+    _break_and_watch(deployment, sick, reader, tabs)
     incident = deployment.incident(incident_id)
     begun = seconds(incident["opened_at"]) - 3
     histories = {
@@ -260,6 +240,32 @@ def _signed_in_tabs(browser: Any, deployment: Deployment, har: Path, token: str)
         tab.go(place)
         tab.sign_in(secret)
     return context, tabs
+
+
+def _break_and_watch(deployment: Deployment, sick: str, reader: Reader, tabs: list[Visit]) -> None:
+    """Break a GPU of the instance, and wait until each tab shows that all is well again."""
+    overview, job, incidents, ending = tabs
+    operator, incident_id = deployment.operator, reader.incident_id
+    (sick_folder,) = (
+        Path(each["folder"])
+        for each in sandbox.cluster_state(deployment.directory)["instances"]
+        if each["instance_id"] == sick
+    )
+    with finished_after(reader):
+        with held(sick_folder):
+            sandbox.fault(deployment.directory, sick, "xid79")
+            shows(overview, "checking")
+        wait_until(lambda: operator.instance(sick)["status"] == "REBOOTING")
+        with held(sick_folder):
+            shows(overview, "verifying")
+        shows(overview, "in use")
+        job.page.locator(".head .status", has_text="running").wait_for(timeout=PATIENCE_MS)
+        wait_until(lambda: (incident_id, "closed") in reader.told)
+        closed = incidents.page.get_by_role("region", name="Closed").get_by_role("link", name=incident_id)
+        closed.wait_for(timeout=PATIENCE_MS)
+        listed = incidents.page.get_by_role("region", name="Open").get_by_role("link", name=incident_id)
+        listed.wait_for(state="detached", timeout=PATIENCE_MS)  # the two parts of the list are read one by one
+        ending.page.locator("input[name=token]").wait_for(timeout=PATIENCE_MS)
 
 
 @contextmanager
