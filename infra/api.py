@@ -33,7 +33,7 @@ _ACCESS_LOG = {
 
 _USERS = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
 """Requests a second, and burst, of the routes of users."""
-_READS = apigatewayv2.ThrottleSettings(rate_limit=30, burst_limit=60)
+_READS = apigatewayv2.ThrottleSettings(rate_limit=60, burst_limit=120)
 """Requests a second, and burst, of the routes that read."""
 _POLLED = apigatewayv2.ThrottleSettings(rate_limit=100, burst_limit=200)
 """Requests a second, and burst, of each route that the web console polls. They read snapshots and the event history."""

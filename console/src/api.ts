@@ -105,7 +105,9 @@ async function answered(request: Request): Promise<Response> {
   const date = Date.parse(response.headers.get("Date") ?? "");
   // The header has whole seconds, so a smaller difference says nothing.
   if (!Number.isNaN(date) && Math.abs(date - serverNow()) > 1_500) clockAhead.value = date - Date.now();
-  if (response.status === 429 || response.status >= 502) {
+  // A 502 with a problem document is an answer of the API about this request alone.
+  const isProblem = response.status === 502 && (response.headers.get("Content-Type") ?? "").startsWith("application/problem+json");
+  if (response.status === 429 || (response.status >= 502 && !isProblem)) {
     backOff(response.headers.get("Retry-After"));
     throw new Away(`${response.status} ${response.statusText}`);
   }

@@ -89,7 +89,7 @@ ROUTES = {
 CONSOLE = ("GET /", "GET /console", "GET /console/{proxy+}")
 READS = "GET /api/v2/{proxy+}"
 """Route of the requests that read, which have a rate of their own."""
-READ_RATE = {"ThrottlingRateLimit": 30, "ThrottlingBurstLimit": 60}
+READ_RATE = {"ThrottlingRateLimit": 60, "ThrottlingBurstLimit": 120}
 POLLED_RATE = {"ThrottlingRateLimit": 100, "ThrottlingBurstLimit": 200}
 CONSOLE_RATE = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 60}
 

@@ -62,6 +62,7 @@ const t = texts({
     paused: "{by} has paused all repairs: {because}",
     deaf: "Reporting outage: {because}",
     observe: "Observe only: decisions are shown and not carried out.",
+    unread: "Not known at present.",
     openOne: "1 incident is open",
     open: "{n} incidents are open",
     missing: "Not known at present: {parts}. The rest of the page is right.",
@@ -118,6 +119,7 @@ const t = texts({
     paused: "{by} 已暂停所有修复：{because}",
     deaf: "上报中断：{because}",
     observe: "仅观察：只显示决定，不执行。",
+    unread: "目前无法得知。",
     openOne: "1 起事故未结束",
     open: "{n} 起事故未结束",
     missing: "目前无法读取：{parts}。页面其余部分有效。",
@@ -160,10 +162,10 @@ export function Overview() {
             <div class="overview">
               <Gpus of={answer} />
               <Jobs of={answer} />
-              <Week of={answer.week} />
+              <Week from={answer} />
               <Person of={answer} />
               <FleetMap />
-              <Incidents of={answer.incidents} />
+              <Incidents from={answer} />
               <Events feed={feed} />
               <Quotas of={answer} />
             </div>
@@ -199,6 +201,11 @@ function Alerts({ of }: { of: Answer }) {
   );
 }
 
+/** The sentence for a part without content: whether the API could not read the part, or there is nothing to tell. */
+function emptyText(of: Answer, part: Answer["missing"][number], nothing: string): string {
+  return of.missing.includes(part) ? t("unread") : nothing;
+}
+
 const number = (value: number): string => value.toLocaleString();
 const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
@@ -209,7 +216,7 @@ function Gpus({ of }: { of: Answer }) {
     <section class="third" aria-label={t("gpus")}>
       <h2>{t("gpus")}</h2>
       {fleet === null ? (
-        <p>{t("noMap")}</p>
+        <p>{emptyText(of, "fleet", t("noMap"))}</p>
       ) : (
         <>
           <div class="big">
@@ -245,7 +252,7 @@ function Jobs({ of }: { of: Answer }) {
     <section class="third" aria-label={t("jobs")}>
       <h2>{t("jobs")}</h2>
       {of.queue_as_of === null ? (
-        <p>{t("noQueue")}</p>
+        <p>{emptyText(of, "queue", t("noQueue"))}</p>
       ) : rows.length === 0 ? (
         <p>{t("noJobs")}</p>
       ) : (
@@ -277,13 +284,14 @@ function Jobs({ of }: { of: Answer }) {
   );
 }
 
-function Week({ of }: { of: Answer["week"] }) {
+function Week({ from }: { from: Answer }) {
+  const of = from.week;
   const minutes = (seconds: number | null): string => (seconds === null ? "-" : `${Math.round(seconds / 60)} min`);
   return (
     <section class="third" aria-label={t("week")}>
       <h2>{t("week")}</h2>
       {of === null ? (
-        <p>{t("noWeek")}</p>
+        <p>{emptyText(from, "week", t("noWeek"))}</p>
       ) : (
         <dl>
           <dt>{t("share")}</dt>
@@ -313,7 +321,7 @@ function Person({ of }: { of: Answer }) {
     <section class="third" aria-label={t("person")}>
       <h2>{t("person")}</h2>
       {of.for_a_person.length === 0 ? (
-        <p>{t("nobody")}</p>
+        <p>{emptyText(of, "fleet", t("nobody"))}</p>
       ) : (
         <ul class="list scroll">
           {of.for_a_person.map((instance) => (
@@ -371,12 +379,13 @@ function FleetMap() {
   );
 }
 
-function Incidents({ of }: { of: Answer["incidents"] }) {
+function Incidents({ from }: { from: Answer }) {
+  const of = from.incidents;
   return (
     <section class="half" aria-label={t("incidents")}>
       <h2>{t("incidents")}</h2>
       {of.length === 0 ? (
-        <p>{t("noIncidents")}</p>
+        <p>{emptyText(from, "incidents", t("noIncidents"))}</p>
       ) : (
         <ul class="list scroll">
           {of.map((incident) => (
@@ -453,7 +462,7 @@ function Quotas({ of }: { of: Answer }) {
     <section aria-label={t("quotas")}>
       <h2>{t("quotas")}</h2>
       {rows.length === 0 ? (
-        <p>{of.queue_as_of === null ? t("noQueue") : t("noQuotas")}</p>
+        <p>{of.queue_as_of === null ? emptyText(of, "queue", t("noQueue")) : t("noQuotas")}</p>
       ) : (
         <div class="scroll" tabIndex={0} role="group" aria-label={t("quotas")}>
           <table class="rows">

@@ -15,6 +15,8 @@ SNAPSHOT_TTL = timedelta(seconds=5)
 """Time for which a snapshot answers further requests. Its writers write once a minute."""
 FAILURE_TTL = timedelta(seconds=5)
 """Time for which a failed read answers further requests. Each of them would wait for the timeout of the storage."""
+KEPT_FOR = timedelta(seconds=60)
+"""Time for which a value that is due to be read again still answers while storage does not."""
 DEAD_LETTER_TTL = timedelta(seconds=60)
 """The same for the numbers of dead letters, which take a call of SQS for each queue."""
 WEEK_TTL = timedelta(seconds=60)
@@ -23,7 +25,10 @@ Value = TypeVar("Value")
 
 
 class TimedCache(Generic[Value]):
-    """Values by key, each read again when it is older than `ttl`, and each failure to read one for `FAILURE_TTL`."""
+    """Values by key, each read again when it is older than `ttl`.
+
+    A failed read is not tried again for `FAILURE_TTL`. Meanwhile the last value answers, for `KEPT_FOR`.
+    """
 
     def __init__(self, ttl: timedelta) -> None:
         self._ttl = ttl
@@ -34,18 +39,23 @@ class TimedCache(Generic[Value]):
         """Return the value of the key: the kept value if it is young enough, else the value that `read` returns.
 
         Raises:
-            Unavailable: `read` raised it, now or a few seconds ago.
+            Unavailable: `read` raised it, now or a few seconds ago, and no value of the last minute is kept.
         """
         kept, failed = self._values.get(key), self._failures.get(key)
         if kept is not None and now - kept[1] < self._ttl:
             return kept[0]
+        last = kept[0] if kept is not None and now - kept[1] < self._ttl + KEPT_FOR else None
         if failed is not None and now - failed[1] < FAILURE_TTL:
-            raise Unavailable(str(failed[0])) from failed[0]
+            if last is None:
+                raise Unavailable(str(failed[0])) from failed[0]
+            return last
         try:
             value = read()
         except Unavailable as error:
             self._failures[key] = (error.with_traceback(None), now)
-            raise
+            if last is None:
+                raise
+            return last
         self._values[key] = (value, now)
         return value
 

@@ -186,6 +186,18 @@ def hangs(api: Api, *parts: str) -> None:
     api.functions.aws.hangs, api.functions.aws.wait = is_hung, wait
 
 
+def test_the_last_answer_stands_while_storage_does_not_answer(api: Api) -> None:
+    """For a minute the overview shows what it read before, with its time; then the part is missing."""
+    with_fleet(api)
+    before = api.get("/overview").body
+    hangs(api, "s3")
+    api.functions.now += timedelta(seconds=30)
+    overview = api.get("/overview").body
+    assert (overview["missing"], overview["fleet"], overview["as_of"]) == ([], before["fleet"], before["as_of"])
+    api.functions.now += timedelta(seconds=40)
+    assert api.get("/overview").body["missing"] == MISSING["s3"]
+
+
 MISSING = {
     "s3": ["fleet", "queue"],
     "history": ["incidents", "events", "week"],
