@@ -114,10 +114,13 @@ async function answered(request: Request): Promise<Response> {
   failures = 0;
   connection.value = { since: Date.now(), retryAt: null };
   if (response.status === 304 && known !== undefined) {
+    kept.delete(key);
+    kept.set(key, known); // what is asked for again and again stays longest
     return new Response(known.text, { status: 200, headers: { "Content-Type": "application/json" } });
   }
   const tag = response.headers.get("ETag");
-  if (request.method === "GET" && response.status === 200 && tag !== null) {
+  // What follows a cursor of the event feed is read once.
+  if (request.method === "GET" && response.status === 200 && tag !== null && !new URL(request.url).searchParams.has("after")) {
     const text = await response.clone().text();
     kept.delete(key);
     if (kept.size >= KEPT_MAX) kept.delete(kept.keys().next().value as string);

@@ -12,8 +12,8 @@ const FEED_MS = 5_000;
 const PAGE = 200;
 /** Pages of one look. A tab that is further behind begins with the newest events again. */
 const PAGES_MAX = 5;
-/** More events than happen in three minutes at five a second: the time that two fleet maps lie apart, and one more. */
-const KEPT_MAX = 1_000;
+/** At five events a second, those of two minutes: the age that a fleet map has at most, and the minute before it. */
+const KEPT_MAX = 650;
 let cursor: string | undefined;
 
 /** Return the version of the record after the event. It rises with each change of the same record. */

@@ -189,7 +189,10 @@ function draw(canvas: HTMLCanvasElement, fleet: Fleet, layout: Layout, palette: 
     changed.push(position);
     const cell = palette.stampOf(look);
     const [left, top] = [layout.x[position] ?? 0, layout.y[position] ?? 0];
-    for (let row = 0; row < size; row += 1) data.set(cell.subarray(row * size, (row + 1) * size), (top + row) * canvas.width + left);
+    // A loop: ten thousand cells would need as many views of their stamps as they have rows.
+    for (let row = 0, from = 0, into = top * canvas.width + left; row < size; row += 1, into += canvas.width - size) {
+      for (let column = 0; column < size; column += 1) data[into++] = cell[from++] ?? 0;
+    }
   }
   if (fresh) {
     context.putImageData(image, 0, 0);
