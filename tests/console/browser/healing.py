@@ -7,7 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -144,17 +144,17 @@ class Reader(threading.Thread):
     def __init__(self, deployment: Deployment, incident_id: str) -> None:
         super().__init__(daemon=True)
         self.told: dict[tuple[str, str], float] = {}
-        self._deployment, self.incident_id, self._over = deployment, incident_id, threading.Event()
+        self._deployment, self._incident_id, self._over = deployment, incident_id, threading.Event()
 
     def run(self) -> None:
         """Read the events of the incident, and its state, until the end."""
         while not self._over.wait(READ_EVERY_S):
-            thread = self._deployment.incident(self.incident_id)
+            thread = self._deployment.incident(self._incident_id)
             now = time.time()
             for event in thread.get("events", []):
                 self.told.setdefault((str(event["instance_id"] or event["job_id"]), str(event["after"])), now)
             if thread:
-                self.told.setdefault((self.incident_id, str(thread["state"])), now)
+                self.told.setdefault((self._incident_id, str(thread["state"])), now)
 
     def end(self) -> None:
         """End the thread."""
@@ -194,7 +194,15 @@ def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Heal
     incident_id = f"{job_id}--a01"
     reader = Reader(deployment, incident_id)
     reader.start()
-    _break_and_watch(deployment, sick, reader, tabs)
+    with finished_after(reader):
+        break_and_follow(overview, deployment, sick)
+        job.page.locator(".head .status", has_text="running").wait_for(timeout=PATIENCE_MS)
+        wait_until(lambda: (incident_id, "closed") in reader.told)
+        closed = incidents.page.get_by_role("region", name="Closed").get_by_role("link", name=incident_id)
+        closed.wait_for(timeout=PATIENCE_MS)
+        listed = incidents.page.get_by_role("region", name="Open").get_by_role("link", name=incident_id)
+        listed.wait_for(state="detached", timeout=PATIENCE_MS)  # the two parts of the list are read one by one
+        ending.page.locator("input[name=token]").wait_for(timeout=PATIENCE_MS)
     incident = deployment.incident(incident_id)
     begun = seconds(incident["opened_at"]) - 3
     histories = {
@@ -242,45 +250,36 @@ def _signed_in_tabs(browser: Any, deployment: Deployment, har: Path, token: str)
     return context, tabs
 
 
-def _break_and_watch(deployment: Deployment, sick: str, reader: Reader, tabs: list[Visit]) -> None:
-    """Break a GPU of the instance, and wait until each tab shows that all is well again."""
-    overview, job, incidents, ending = tabs
-    operator, incident_id = deployment.operator, reader.incident_id
-    (sick_folder,) = (
-        Path(each["folder"])
-        for each in sandbox.cluster_state(deployment.directory)["instances"]
-        if each["instance_id"] == sick
-    )
-    with finished_after(reader):
-        with held(sick_folder):
-            sandbox.fault(deployment.directory, sick, "xid79")
-            shows(overview, "checking")
-        wait_until(lambda: operator.instance(sick)["status"] == "REBOOTING")
-        with held(sick_folder):
-            shows(overview, "verifying")
-        shows(overview, "in use")
-        job.page.locator(".head .status", has_text="running").wait_for(timeout=PATIENCE_MS)
-        wait_until(lambda: (incident_id, "closed") in reader.told)
-        closed = incidents.page.get_by_role("region", name="Closed").get_by_role("link", name=incident_id)
-        closed.wait_for(timeout=PATIENCE_MS)
-        listed = incidents.page.get_by_role("region", name="Open").get_by_role("link", name=incident_id)
-        listed.wait_for(state="detached", timeout=PATIENCE_MS)  # the two parts of the list are read one by one
-        ending.page.locator("input[name=token]").wait_for(timeout=PATIENCE_MS)
+def break_and_follow(overview: Visit, deployment: Deployment, instance_id: str) -> None:
+    """Break a GPU of an instance, and follow the repair on the map until the instance is in use again.
+
+    A health check is over in a second here. Each of the two is held until the map has shown the status.
+    """
+    instances = sandbox.cluster_state(deployment.directory)["instances"]
+    folder = next(Path(each["folder"]) for each in instances if each["instance_id"] == instance_id)
+    with ExitStack() as check, ExitStack() as verification:
+        check.enter_context(held(folder, "check"))
+        sandbox.fault(deployment.directory, instance_id, "xid79")
+        shows(overview, "checking")
+        verification.enter_context(held(folder, "verification"))
+        check.close()
+        shows(overview, "verifying")
+    shows(overview, "in use")
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold the health checks of an instance, so that each status of its repair lasts until the page has shown it."""
-    python, mark = folder / "bin/python", folder / "held"
-    script = python.read_text()
-    shell, run = script.split("\n", 1)
-    python.write_text(f"{shell}\nwhile [ -e {shlex.quote(str(mark))} ]; do sleep 0.1; done\n{run}")
+def held(folder: Path, name: str) -> Iterator[None]:
+    """Let the health checks of an instance that begin in this block wait until its end."""
+    python, mark, changed = folder / "bin/python", folder / f"{name}.held", folder / "bin/python.new"
+    shell, run = python.read_text().split("\n", 1)
     mark.touch()
+    changed.write_text(f"{shell}\nwhile [ -e {shlex.quote(str(mark))} ]; do sleep 0.1; done\n{run}")
+    changed.chmod(0o755)
+    changed.replace(python)  # a check that has begun goes on with the script that it has opened
     try:
         yield
     finally:
         mark.unlink()
-        python.write_text(script)
 
 
 @contextmanager

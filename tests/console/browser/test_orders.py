@@ -156,7 +156,7 @@ def about_an_instance(tab: Visit, deployment: Deployment) -> None:
 
     tab.go("#/fleet")
     row = page.get_by_label("Instances that need a person").get_by_role("row").filter(has_text=MARKUP)
-    until_shown(tab, row)
+    tab.until_shown(row)
     assert instance_id in row.inner_text()
     give(tab, row.get_by_role("button", name="Release"))
     wait_until(lambda: operator.instance(instance_id)["status"] == "AVAILABLE")
@@ -180,7 +180,7 @@ def about_the_fleet(tab: Visit, deployment: Deployment) -> None:
 
     assert operator.fleet()["breaker"]["blamed"] != {}
     close = page.get_by_label("Circuit breaker", exact=True).get_by_role("button")
-    until_shown(tab, close.and_(page.locator("button:not([disabled])")))
+    tab.until_shown(close.and_(page.locator("button:not([disabled])")))
     give(tab, close)
     close.and_(page.locator("button[disabled]")).wait_for()
     assert operator.fleet()["breaker"]["blamed"] == {}
@@ -195,7 +195,7 @@ def about_the_fleet(tab: Visit, deployment: Deployment) -> None:
 
     assert letters() == 1
     row = page.get_by_label("Dead letters").get_by_role("row").filter(has_text="scheduler")
-    until_shown(tab, row)
+    tab.until_shown(row)
     give(tab, row.get_by_role("button", name="Redrive"), needed=True, typed="1")
     page.locator(".announcements p", has_text="1 letters were sent again, 0 stay").wait_for()
     assert letters() == 0
@@ -233,14 +233,3 @@ def about_quotas_and_tokens(tab: Visit, deployment: Deployment) -> None:
     row.get_by_text("revoked").wait_for()
     (listed,) = [one for one in operator.user_tokens("dora@example.org")["tokens"] if one["id"] == issued["id"]]
     assert listed["live"] is False
-
-
-def until_shown(tab: Visit, what: Any) -> None:
-    """Press "refresh now" until the next snapshot shows something."""
-
-    def is_shown() -> bool:
-        tab.refresh()
-        tab.page.wait_for_timeout(300)
-        return bool(what.count())
-
-    wait_until(is_shown)

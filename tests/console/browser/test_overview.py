@@ -39,7 +39,8 @@ def test_the_map_shows_the_instances_of_the_deployment(operator: Visit, deployme
         return section.locator(".legend").inner_text().split()[:2] == ["free", str(INSTANCES)]
 
     wait_until(is_free)
-    assert f"0 / {8 * INSTANCES}" in operator.page.get_by_label("GPUs", exact=True).inner_text()
+    assert "as of" in operator.page.locator("main > .headline").inner_text()
+    operator.until_shown(operator.page.get_by_label("GPUs", exact=True).get_by_text(f"0 / {8 * INSTANCES}"))
 
 
 def test_a_viewer_sees_the_page_and_gives_no_order(visit: Callable[..., Visit], deployment: Deployment) -> None:

@@ -40,7 +40,7 @@ def test_the_queue_says_why_a_job_waits(visit: Callable[..., Visit], deployment:
     row = tab.page.locator("section", has=tab.page.get_by_role("heading", name="Waiting")).locator(
         "tr", has_text=job_id
     )
-    row.get_by_text("its quota").wait_for(timeout=60_000)
+    tab.until_shown(row.get_by_text("its quota"))
     assert row.locator("a").first.get_attribute("href") == f"#/jobs/{job_id}"
     quota = tab.page.locator("section", has=tab.page.get_by_role("heading", name="Quotas")).locator("tr", has_text=USER)
     assert quota.first.get_by_text("1/1").count() == 1

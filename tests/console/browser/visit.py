@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.sandbox.patience import PATIENCE_S, wait_until
+
 SESSION_KEY = "gpu-recovery session"
 VIOLATIONS = """
 window.__violations = [];
@@ -64,6 +66,7 @@ class Visit:
     def of(cls, page: Any, url: str) -> Visit:
         """Return the record of a new tab."""
         tab = cls(page, url)
+        page.set_default_timeout(PATIENCE_S * 1_000)
 
         def requested(request: Any) -> None:
             tab.requests.append((request.method, request.url, request.headers))
@@ -110,6 +113,16 @@ class Visit:
     def refresh_by_script(self) -> None:
         """Press "refresh now" without giving the button the focus."""
         self.page.locator("header.bar button", has_text="↻").evaluate("(button) => button.click()")
+
+    def until_shown(self, what: Any) -> None:
+        """Press "refresh now" until the next snapshot shows something."""
+
+        def is_shown() -> bool:
+            self.refresh()
+            self.page.wait_for_timeout(300)
+            return bool(what.count())
+
+        wait_until(is_shown, lambda: self.page.locator("main").inner_text())
 
     def see(self, place: str) -> None:
         """Open a place, and wait for its content."""
