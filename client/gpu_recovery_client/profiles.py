@@ -121,9 +121,11 @@ def store_token(profile: Profile, token: str, environment: Mapping[str, str]) ->
     """Store the token of a profile in the keyring, or without a usable keyring in a file. Return KEYRING or FILE."""
     library = _keyring()
     if library is not None:
+        entry = _keyring_entry(profile)
         try:
-            library.set_password(SERVICE, _keyring_entry(profile), token)
-            return KEYRING
+            library.set_password(SERVICE, entry, token)
+            if library.get_password(SERVICE, entry) == token:  # a null backend stores nothing
+                return KEYRING
         except _errors(library):
             pass  # the keyring is locked or has no backend, as on a server
     path = credentials_path(environment)
@@ -133,15 +135,38 @@ def store_token(profile: Profile, token: str, environment: Mapping[str, str]) ->
 
 
 def remove_token(profile: Profile, environment: Mapping[str, str]) -> None:
-    """Remove the token of a profile from where it is stored."""
-    if profile.token_store == KEYRING and (library := _keyring()) is not None:
-        try:
-            library.delete_password(SERVICE, _keyring_entry(profile))
-        except _errors(library):
-            return  # it is not there any more
+    """Remove the token of a profile from where it is stored.
+
+    Raises:
+        SettingsMissing: the token is still in the keyring.
+    """
+    if profile.token_store == KEYRING:
+        _remove_from_keyring(_keyring_entry(profile))
     if profile.token_store == FILE:
         path = credentials_path(environment)
         _write_toml(path, {name: table for name, table in _read_toml(path).items() if name != profile.name})
+
+
+def is_in_another_place(before: Profile, after: Profile) -> bool:
+    """Return whether storing the token of `after` has left that of `before`, a profile of the same name."""
+    if before.token_store == KEYRING == after.token_store:
+        return _keyring_entry(before) != _keyring_entry(after)
+    return before.token_store != after.token_store
+
+
+def _remove_from_keyring(entry: str) -> None:
+    library = _keyring()
+    if library is None:
+        raise SettingsMissing(f"the token {entry!r} is still in the keyring: the Python package keyring is missing")
+    try:
+        try:
+            library.delete_password(SERVICE, entry)
+        except library.errors.PasswordDeleteError:
+            if library.get_password(SERVICE, entry) is not None:
+                raise
+    except _errors(library) as error:
+        message = f"the token {entry!r} is still in the keyring, which cannot be changed ({type(error).__name__})"
+        raise SettingsMissing(message) from error
 
 
 def _keyring_entry(profile: Profile) -> str:

@@ -16,11 +16,18 @@ from typer.core import TyperCommand, TyperGroup
 
 from gpu_recovery_client.cli.help_text import HelpText
 from gpu_recovery_client.cli.options import examples
-from gpu_recovery_client.cli.output import DOCUMENTS, Format, OutputFormat, use_format
+from gpu_recovery_client.cli.output import DOCUMENTS, Format, OutputFormat, no_names, use_format
 
 PACKAGE = "gpu_recovery_client.cli"
 FORMAT = "gpu_recovery.format"
 """Key of the context under which the format is stored. A group and its verbs share it: `fleet --json pause`."""
+WITH_NAMES = {
+    *("submit", "status", "list", "explain", "queue", "cancel", "suspend", "resume"),
+    *("instances", "quarantine", "release", "token list", "token revoke"),
+}
+"""Commands that print jobs, instances or tokens, so that -o name can print their ids. It would hide the secret of
+`token issue`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,11 @@ def _with_format_option(params: list[Any]) -> None:
 
 
 def _choose_format(context: Any) -> None:
-    """Set the format of the output by -o or --json of this command, or else by those of its group."""
+    """Set the format of the output by -o or --json of this command, or else by those of its group.
+
+    Raises:
+        typer.BadParameter: the format does not fit the command, which has sent no request yet.
+    """
     if "as_json" not in context.params:
         return
     output = context.params.pop("output", None)
@@ -121,9 +132,20 @@ def _choose_format(context: Any) -> None:
         raise typer.BadParameter("give either --json or -o", param_hint="--output")
     chosen = Format(output) if output is not None else Format.JSON if context.params["as_json"] else None
     chosen = chosen or context.meta.get(FORMAT)
+    if chosen is Format.NAME and _path(context) not in WITH_NAMES:
+        raise no_names()
     context.meta[FORMAT] = chosen
     context.params["as_json"] = chosen in DOCUMENTS
     use_format(chosen)
+
+
+def _path(context: Any) -> str:
+    """Return the names of a command and its groups, without the program: `token list`."""
+    names: list[str] = []
+    while context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return " ".join(names)
 
 
 @dataclass(frozen=True, slots=True)

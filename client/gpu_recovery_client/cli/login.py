@@ -12,7 +12,8 @@ import typer
 
 from gpu_recovery_client import profiles
 from gpu_recovery_client.cli.confirmation import is_interactive
-from gpu_recovery_client.cli.output import AsJson, print_document, print_view, terminal_width
+from gpu_recovery_client.cli.output import AsJson, print_document, print_view, say, terminal_width
+from gpu_recovery_client.errors import SettingsMissing
 from gpu_recovery_client.profiles import NAME, Profile
 from gpu_recovery_client.render.profiles import profile_list
 from gpu_recovery_client.settings import (
@@ -133,9 +134,17 @@ def _save(profile: Profile, token: str, make_default: bool) -> Profile:
     before = known.get(profile.name)
     if token:
         profile = replace(profile, token_store=profiles.store_token(profile, token, os.environ))
-    if before is not None and before.token_store != profile.token_store:
-        profiles.remove_token(before, os.environ)
     known[profile.name] = profile
     is_default = make_default or default not in known
     profiles.write_profiles(os.environ, known, profile.name if is_default else default)
+    if before is not None and profiles.is_in_another_place(before, profile):
+        _forget(before)
     return profile
+
+
+def _forget(before: Profile) -> None:
+    """Remove the token of the former login. If it cannot be removed, say so: the new login is saved."""
+    try:
+        profiles.remove_token(before, os.environ)
+    except SettingsMissing as error:
+        say(f"gpu-recovery: {error}")

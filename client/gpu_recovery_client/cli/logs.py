@@ -10,6 +10,7 @@ from gpu_recovery.core.job.status import TERMINAL
 
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.options import JobId
+from gpu_recovery_client.cli.outage import patiently
 from gpu_recovery_client.cli.output import AsJson, pause, print_document, say
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.text import printable
@@ -80,7 +81,9 @@ class Following:
         only = attempt
         has_said, empty = False, 0
         while True:
-            job = self._client.job(self._job_id)  # read it before the log, so that no line before its end is missed
+            job = self._patiently(
+                lambda: self._client.job(self._job_id)
+            )  # read it before the log, so that no line before its end is missed
             over = job["status"] in TERMINAL or (only is not None and (job.get("attempt") or 0) > only)
             page = self._page(attempt, cursor, waits=not over)
             if page is None:
@@ -112,11 +115,15 @@ class Following:
         """Return the page at the cursor; None while there is no log yet, if `waits`."""
         tail = None if cursor else self._tail
         try:
-            return self._client.logs(self._job_id, self._rank, attempt, tail, cursor)
+            return self._patiently(lambda: self._client.logs(self._job_id, self._rank, attempt, tail, cursor))
         except RequestRefused as refusal:
             if refusal.status == NOT_FOUND and waits:
                 return None
             raise
+
+    def _patiently(self, ask: Callable[[], View]) -> View:
+        """Return the answer of `ask`, also after a short outage of the API."""
+        return patiently(ask, lambda error: say(tr("no answer, asking again: {error}", error=error)), self._pause)
 
     def _next(self, cursor: str | None, page: View) -> str | None:
         """Return the next cursor. If the page names none, it is read again, without its printed lines."""

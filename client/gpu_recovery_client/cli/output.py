@@ -116,9 +116,14 @@ def is_complete(unreadable: Iterable[str]) -> bool:
 
 def _names(value: Any) -> list[str]:
     if not isinstance(value, Mapping) or (not (names := list(_ids(value))) and not _has_list(value)):
-        message = tr("name is for verbs that print jobs, instances or tokens")
-        raise typer.BadParameter(message, param_hint="--output")
+        raise no_names()
     return names
+
+
+def no_names() -> typer.BadParameter:
+    """Return the error for -o name at a verb that prints no records."""
+    message = tr("name is for verbs that print jobs, instances or tokens")
+    return typer.BadParameter(message, param_hint="--output")
 
 
 def _has_list(view: Mapping[str, Any]) -> bool:

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.colours import coloured
+from gpu_recovery_client.cli.outage import patiently
 from gpu_recovery_client.cli.output import say
-from gpu_recovery_client.errors import RequestRefused, ServiceUnreachable
 from gpu_recovery_client.render.formats import clock, since
 from gpu_recovery_client.render.queue import queue_status
 from gpu_recovery_client.render.text import cleaned
@@ -25,12 +25,6 @@ POLL_S = 5.0
 """Seconds between two polls. Changes of a job take seconds; a hundred waiting users cost the API twenty requests a
 second.
 """
-ABSENCES_MAX = 12
-"""Largest number of polls in a row without a response, a minute in all, before the wait is given up. The job
-continues.
-"""
-SERVER_ERROR = 500
-"""Lowest status of an error of the server."""
 
 
 class ProgressDisplay(Protocol):
@@ -55,19 +49,16 @@ def until_ended(
     `display` gets every change, and the place while the job is queued.
     """
     last = ""
-    absences = 0
+
+    def look() -> tuple[dict[str, Any], str]:
+        view = client.job(job_id)
+        return view, _queue_status(client, view, now())
+
+    def tell(error: Exception) -> None:
+        display.status(tr("no answer, asking again: {error}", error=error))
+
     while True:
-        try:
-            view = client.job(job_id)
-            line = _queue_status(client, view, now())
-        except (ServiceUnreachable, RequestRefused) as error:
-            absences += 1
-            if absences > ABSENCES_MAX or not _passes(error):
-                raise
-            display.status(tr("no answer, asking again: {error}", error=error))
-            pause(POLL_S)
-            continue
-        absences = 0
+        view, line = patiently(look, tell, pause)
         sentence = ": ".join(part for part in (view["status"], view.get("reason") or "") if part)
         if sentence != last:
             display.event(f"{clock(view.get('status_at'))}  {sentence}")
@@ -84,11 +75,6 @@ def _queue_status(client: RecoveryClient, view: View, now: datetime) -> str:
         return ""
     why = client.explain(view["job_id"]).get("pending")
     return queue_status(why, now) if why else ""
-
-
-def _passes(error: Exception) -> bool:
-    """Return whether the error may have passed at the next poll: no response, or an error of the server."""
-    return isinstance(error, ServiceUnreachable) or (isinstance(error, RequestRefused) and error.status >= SERVER_ERROR)
 
 
 @contextmanager

@@ -102,6 +102,7 @@ OUTPUT = {
     "give an instance and the id of the token, or --user and the id of the token": "请给出实例和令牌 id，或 --user 和令牌 id",
     "give an instance, or --user and a name": "请给出实例，或 --user 和用户名",
     "{status} for {time}": "{status} 已 {time}",
+    "gpu-recovery: not tried: {names}": "gpu-recovery：未处理：{names}",
     "no answer, asking again: {error}": "没有响应，正在重试：{error}",
     "{file} has {number} bytes; {most} are accepted": "{file} 有 {number} 字节；最多接受 {most} 字节",
     "{file} does not hold an object of named fields": "{file} 的内容不是由字段组成的对象",

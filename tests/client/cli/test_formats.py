@@ -66,6 +66,33 @@ def test_an_answer_without_records_has_no_names(run: Run) -> None:
     assert "name is for verbs that print jobs, instances or tokens" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("token", "issue", "--user", "ana"),
+        ("redrive",),
+        ("fleet", "pause", "--because", "x"),
+        ("fleet", "unpause"),
+        ("fleet", "reset-breaker"),
+        ("quota", "set", "ana/NORMAL/a100=4"),
+        ("console",),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_names_are_refused_before_a_verb_without_records_runs(run: Run, api: Any, arguments: tuple[str, ...]) -> None:
+    """Neither a secret is lost, nor is an order carried out that is then reported as a usage error."""
+    result = run(*arguments, "-o", "name")
+    assert (result.exit_code, result.stdout, api.requests) == (2, "", [])
+    assert "name is for verbs that print jobs, instances or tokens" in result.stderr
+
+
+def test_names_of_a_group_are_refused_too(run: Run, api: Any) -> None:
+    """`fleet -o name pause` is `fleet pause -o name`."""
+    assert run("fleet", "-o", "name", "pause", "--because", "x").exit_code == 2
+    assert api.requests == []
+
+
 def test_two_formats_at_once_are_a_usage_error(run: Run, api: Any) -> None:
     """--json and -o yaml contradict each other."""
     assert (run("list", "--json", "-o", "yaml").exit_code, api.requests) == (2, [])

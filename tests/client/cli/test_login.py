@@ -38,6 +38,14 @@ def bare(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+class KeyringError(Exception):
+    """Base class of the errors of a keyring."""
+
+
+class PasswordDeleteError(KeyringError):
+    """There is no such entry, or it cannot be removed."""
+
+
 @pytest.fixture
 def keyring(monkeypatch: pytest.MonkeyPatch, config: Path) -> dict[tuple[str, str], str]:
     """A keyring in memory."""
@@ -45,8 +53,14 @@ def keyring(monkeypatch: pytest.MonkeyPatch, config: Path) -> dict[tuple[str, st
     module = types.ModuleType("keyring")
     module.get_password = lambda service, user: kept.get((service, user))  # type: ignore[attr-defined]
     module.set_password = lambda service, user, secret: kept.update({(service, user): secret})  # type: ignore[attr-defined]
-    module.delete_password = lambda service, user: kept.pop((service, user))  # type: ignore[attr-defined]
-    module.errors = types.SimpleNamespace(KeyringError=LookupError)  # type: ignore[attr-defined]
+
+    def delete(service: str, user: str) -> None:
+        if kept.pop((service, user), None) is None:
+            raise PasswordDeleteError
+
+    module.delete_password = delete  # type: ignore[attr-defined]
+    errors = types.SimpleNamespace(KeyringError=KeyringError, PasswordDeleteError=PasswordDeleteError)
+    module.errors = errors  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", module)
     return kept
 
@@ -94,7 +108,7 @@ def test_a_keyring_keeps_the_token_where_there_is_one(
     assert bare("list").exit_code == 2
 
 
-@pytest.mark.parametrize("error", [RuntimeError, LookupError])
+@pytest.mark.parametrize("error", [RuntimeError, KeyringError])
 def test_a_locked_keyring_is_replaced_by_the_file(
     bare: Run,
     config: Path,
@@ -110,6 +124,58 @@ def test_a_locked_keyring_is_replaced_by_the_file(
     monkeypatch.setattr(sys.modules["keyring"], "set_password", refuse)
     assert bare("login", "prod", "--api-url", URL, stdin=TOKEN).exit_code == 0
     assert TOKEN in (config / "credentials.toml").read_text()
+
+
+def test_a_keyring_that_stores_nothing_is_replaced_by_the_file(
+    bare: Run, config: Path, keyring: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the null backend, which reports no error."""
+    monkeypatch.setattr(sys.modules["keyring"], "set_password", lambda *_: None)
+    assert "The token is in the keyring." not in bare("login", "prod", "--api-url", URL, stdin=TOKEN).stdout
+    assert bare("list").exit_code == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyringError, PasswordDeleteError])
+def test_logout_keeps_the_profile_while_its_token_stays_in_the_keyring(
+    bare: Run,
+    config: Path,
+    keyring: dict[tuple[str, str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+) -> None:
+    """A locked keyring is an error, and the command can be repeated; some backends report it as a missing entry."""
+
+    def refuse(*_: str) -> None:
+        raise error("locked")
+
+    bare("login", "prod", "--api-url", URL, stdin=TOKEN)
+    with monkeypatch.context() as locked:
+        locked.setattr(sys.modules["keyring"], "delete_password", refuse)
+        result = bare("logout", "prod")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is still in the keyring" in result.stderr
+    assert bare("list").exit_code == 0
+    assert (bare("logout", "prod").exit_code, keyring) == (0, {})
+
+
+def test_logout_of_a_token_that_is_gone_is_no_error(
+    bare: Run, config: Path, keyring: dict[tuple[str, str], str]
+) -> None:
+    """The user may have removed it in the keyring's own program."""
+    bare("login", "prod", "--api-url", URL, stdin=TOKEN)
+    keyring.clear()
+    assert bare("logout", "prod").stdout == "Removed prod.\n"
+
+
+def test_a_login_with_another_address_removes_the_former_token(
+    bare: Run, config: Path, keyring: dict[tuple[str, str], str]
+) -> None:
+    """The keyring has one token for each profile."""
+    bare("login", "prod", "--api-url", URL, stdin=TOKEN)
+    bare("login", "prod", "--api-url", "https://lab.example.test/prod", stdin=TOKEN)
+    assert list(keyring) == [("gpu-recovery", "prod at https://lab.example.test/prod")]
+    bare("login", "prod", "--api-url", "https://lab.example.test/prod", stdin=TOKEN)
+    assert len(keyring) == 1
 
 
 def test_a_wrong_token_is_not_saved(bare: Run, config: Path) -> None:

@@ -195,6 +195,30 @@ def test_following_one_attempt_ends_with_it(run: Run, api: Any) -> None:
     assert (result.exit_code, result.stdout.split(), result.stderr) == (0, ["a", "b"], "")
 
 
+@pytest.mark.parametrize("status", [429, 502])
+@pytest.mark.parametrize("part", [f"/jobs/{JOB}", "/logs"])
+def test_following_outlasts_a_short_outage(run: Run, api: Any, status: int, part: str) -> None:
+    """Of either request, and after the client's own retries; each line is printed once."""
+    log = Log(("RUNNING", 1, {1: ["a"]}), ("SUCCEEDED", 1, {1: ["a", "b"]}))
+    refusals = [problem(status, "Not now", "") for _ in range(6)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return refusals.pop() if refusals and request.url.path.endswith(part) else log(request)
+
+    api.answer = answer
+    result = run("logs", JOB, "-f")
+    assert (result.exit_code, result.stdout.split(), refusals) == (0, ["a", "b"], [])
+    assert f"no answer, asking again: Not now ({status})" in result.stderr
+
+
+def test_following_is_given_up_when_the_outage_lasts(run: Run, api: Any, pauses: list[float]) -> None:
+    """1, with the last error, after a minute."""
+    api.answer = lambda request: problem(502, "Not now", "")
+    result = run("logs", JOB, "-f")
+    assert (result.exit_code, pauses) == (1, [5.0] * 12)
+    assert result.stderr.count("asking again") == 12
+
+
 def test_ctrl_c_ends_the_printing_and_not_the_job(run: Run, api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """0: that was what the user wanted."""
     api.answer = Log(("RUNNING", 1, {1: ["a"]}))

@@ -63,6 +63,24 @@ def test_a_server_that_fails_is_not_asked_about_the_others(run: Run, api: Any) -
     assert result.stdout == f"{JOB}  CANCELED\n"
 
 
+def test_without_a_response_the_results_before_are_printed(run: Run, api: Any) -> None:
+    """The order without a response has failed; the others were not tried, and a program can repeat them."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith(f"{OTHER}/cancel"):
+            raise httpx.ReadTimeout("no response")
+        return httpx.Response(200, json={"job_id": JOB, "status": "CANCELED"})
+
+    api.answer = answer
+    result = run("cancel", JOB, OTHER, "third", "--json")
+    assert (result.exit_code, orders(api)) == (1, [f"{JOB}/cancel", f"{OTHER}/cancel"])
+    shown = json.loads(result.stdout)
+    assert [job["job_id"] for job in shown["jobs"]] == [JOB]
+    assert [(one["id"], one["status"]) for one in shown["failed"]] == [(OTHER, None)]
+    assert shown["not_tried"] == ["third"]
+    assert "not tried: third" in run("cancel", JOB, OTHER, "third").stderr
+
+
 def test_all_jobs_of_the_caller_need_yes_in_a_script(run: Run, api: Any) -> None:
     """Nobody can be asked, so nothing is changed without it."""
     refused = run("cancel", "--all")

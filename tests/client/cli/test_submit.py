@@ -292,6 +292,13 @@ def test_waiting_outlasts_an_api_that_is_away_for_a_while(run: Run, api: Any) ->
     assert run("submit", *OPTIONS, "--wait").exit_code == 0
 
 
+def test_waiting_outlasts_too_many_requests(run: Run, api: Any) -> None:
+    """A refusal with 429, after the client's own retries, is no end of the wait."""
+    refusals = [httpx.Response(429, json={"title": "Too many requests"}) for _ in range(6)]
+    moves(api, at("RUNNING"), *refusals, at("SUCCEEDED"))
+    assert run("submit", *OPTIONS, "--wait").exit_code == 0
+
+
 def test_waiting_is_given_up_when_the_api_stays_away(run: Run, api: Any, pauses: list[float]) -> None:
     """After a minute, which the absences before it do not shorten."""
     moves(api, *[httpx.ConnectError] * 12, at("RUNNING"), *[httpx.ConnectError] * 13)
