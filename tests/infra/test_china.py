@@ -138,6 +138,11 @@ def test_with_iam_every_route_is_authorized_by_api_gateway(in_china_with_iam: De
     routes = in_china_with_iam.of_type("AWS::ApiGatewayV2::Route").values()
     assert {route["RouteKey"] for route in routes} == {
         "ANY /{proxy+}",
+        "GET /api/v2/events",
+        "GET /api/v2/fleet/limits",
+        "GET /api/v2/fleet/map",
+        "GET /api/v2/fleet/members",
+        "GET /api/v2/overview",
         "GET /api/v2/{proxy+}",
         "POST /api/v1/signed/{proxy+}",
     }
