@@ -17,8 +17,8 @@ continues.
 Answer = TypeVar("Answer")
 
 
-def patiently(ask: Callable[[], Answer], tell: Callable[[Exception], None], pause: Callable[[float], None]) -> Answer:
-    """Return the answer of `ask`, which reads. During a short outage `tell` gets each error, and `ask` is repeated.
+def patiently(ask: Callable[[], Answer], report: Callable[[Exception], None], pause: Callable[[float], None]) -> Answer:
+    """Return the answer of `ask`, which reads. During a short outage `report` gets each error, and `ask` is repeated.
 
     Raises:
         ServiceUnreachable: the outage lasts too long.
@@ -32,7 +32,7 @@ def patiently(ask: Callable[[], Answer], tell: Callable[[Exception], None], paus
             absences += 1
             if absences > ABSENCES_MAX or not may_pass(error):
                 raise
-            tell(error)
+            report(error)
             pause(POLL_S)
 
 

@@ -54,11 +54,11 @@ def until_ended(
         view = client.job(job_id)
         return view, _queue_status(client, view, now())
 
-    def tell(error: Exception) -> None:
+    def report(error: Exception) -> None:
         display.status(tr("no answer, asking again: {error}", error=error))
 
     while True:
-        view, line = patiently(look, tell, pause)
+        view, line = patiently(look, report, pause)
         sentence = ": ".join(part for part in (view["status"], view.get("reason") or "") if part)
         if sentence != last:
             display.event(f"{clock(view.get('status_at'))}  {sentence}")
