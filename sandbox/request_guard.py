@@ -24,6 +24,11 @@ AUTHORIZATION = re.compile(
 TIMESTAMP = "%Y%m%dT%H%M%SZ"
 SKEW_MAX = timedelta(minutes=15)
 """Age of a signature at most, as on AWS."""
+API_HOST = r"[a-z0-9]{1,32}\.execute-api\.localhost"
+"""Pattern of the host of a deployed API, which its outputs and the links of e-mails name.
+
+Every name below `localhost` is the loopback interface (RFC 6761), so nobody can point it elsewhere.
+"""
 MUST_BE_SIGNED = {"host", "x-amz-date"}
 
 
@@ -42,7 +47,7 @@ class RequestGuard:
 
     def __init__(self, secret: str, port: int, clock: Callable[[], datetime] = _utc_now) -> None:
         self._secret, self._clock = secret, clock
-        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        self._host = re.compile(rf"(127\.0\.0\.1|localhost|\[::1\]|{API_HOST}):{port}")
 
     def cross_site_refusal(self, headers: Mapping[str, str]) -> str:
         """Return why a request may come from a foreign web page; "" if it does not.
@@ -53,7 +58,7 @@ class RequestGuard:
             headers: The headers, with names in small letters.
         """
         host = headers.get("host", "").lower()
-        if host not in self._hosts:
+        if self._host.fullmatch(host) is None:
             return "the Host header must name the loopback interface and the port of this server"
         origin = headers.get("origin", f"http://{host}").lower()
         return "" if origin == f"http://{host}" else "requests of foreign web pages are refused"

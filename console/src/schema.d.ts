@@ -1467,6 +1467,7 @@ export interface components {
             /** @enum {string} */
             asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             attempt: number;
+            attempts_counted: number;
             attempts_max: number;
             /** @enum {string} */
             backend: "ecs" | "ray";

@@ -195,6 +195,12 @@ def test_the_list_has_orders_states_and_filters(
     assert [row.split()[0] for row in rows if row.startswith("job-")] == found
 
 
+def test_a_row_of_the_list_tells_how_many_attempts_are_used_up(run: Run, api: api_gateway.Api) -> None:
+    """The short views of jobs, which a table asks for, have the number."""
+    api.functions.store.create_job(job("job-0", attempt=2, attempts_counted=1), "")
+    assert "2 (1/3)" in run("list").stdout
+
+
 def test_all_jobs_of_a_user_are_canceled_and_no_others(run: Run, api: api_gateway.Api) -> None:
     """The API says who calls; another user's job is neither asked for nor refused."""
     for number in range(3):

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gpu_recovery_client.cli.command import LoadedWhenNeeded, coerced_when_needed
+from gpu_recovery_client.cli.command import LoadedWhenNeeded, WithHelp
 from gpu_recovery_client.cli.error_hints import error_lines
-from gpu_recovery_client.cli.help_text import HelpText
 from gpu_recovery_client.cli.options import examples
 from gpu_recovery_client.cli.output import FAILED, USAGE, pause
 from gpu_recovery_client.cli.verbs import EXAMPLES, SECTIONS, VERBS
@@ -59,21 +58,12 @@ class Connection:
         return client
 
 
-class Verbs(TyperGroup):
+class Verbs(WithHelp, TyperGroup):
     """Prints the client's own errors to stderr and sets the exit code. Other errors keep their traceback."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.commands = LoadedWhenNeeded(VERBS)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options before the verb, with those of the completion and -h."""
-        return coerced_when_needed(super().get_params(ctx))
-
-    def get_help(self, ctx: Any) -> str:
-        """Return the help in the language in use."""
-        ctx.formatter_class = HelpText
-        return super().get_help(ctx)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 import typer.main
@@ -176,45 +176,41 @@ def coerced_when_needed(params: list[Any]) -> list[Any]:
     return params
 
 
-class VerbCommand(TyperCommand):
+if TYPE_CHECKING:
+    _Command = TyperCommand
+else:
+    _Command = object
+
+
+class WithHelp(_Command):
+    """Options that convert when needed, -h, and the help in the language in use."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return arguments and options, with -h."""
+        return coerced_when_needed(super().get_params(ctx))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help in the language in use."""
+        ctx.formatter_class = HelpText
+        return super().get_help(ctx)
+
+
+class _Verb(WithHelp):
+    """What a verb and a group of verbs have in common: the choice of the output format."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        _with_format_option(self.params)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb, or the group and the verb that is named."""
+        _choose_format(ctx)
+        return super().invoke(ctx)
+
+
+class VerbCommand(_Verb, TyperCommand):
     """A verb."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        _with_format_option(self.params)
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return arguments and options, with -h."""
-        return coerced_when_needed(super().get_params(ctx))
-
-    def get_help(self, ctx: Any) -> str:
-        """Return the help in the language in use."""
-        ctx.formatter_class = HelpText
-        return super().get_help(ctx)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the verb."""
-        _choose_format(ctx)
-        return super().invoke(ctx)
-
-
-class VerbGroup(TyperGroup):
+class VerbGroup(_Verb, TyperGroup):
     """A verb with further verbs below it, such as `fleet pause`."""
-
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        _with_format_option(self.params)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return arguments and options, with -h."""
-        return coerced_when_needed(super().get_params(ctx))
-
-    def get_help(self, ctx: Any) -> str:
-        """Return the help in the language in use."""
-        ctx.formatter_class = HelpText
-        return super().get_help(ctx)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the group, and the verb that is named."""
-        _choose_format(ctx)
-        return super().invoke(ctx)

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText, lastMessage, mustActAbout } from "../parts/incident-facts";
+import { causeText, lastChange, lastMessage, mustActAbout } from "../parts/incident-facts";
 import { type Entry, entriesOf, markdownOf } from "../parts/incident-thread";
 import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
@@ -22,6 +22,7 @@ const t = texts({
     job: "Job",
     instance: "Instance",
     timeline: "timeline",
+    now: "Now:",
     act: "Must you act?",
     copy: "Copy as Markdown",
     copied: "Copied",
@@ -60,6 +61,7 @@ const t = texts({
     job: "任务",
     instance: "实例",
     timeline: "时间线",
+    now: "目前：",
     act: "需要你处理吗？",
     copy: "复制为 Markdown",
     copied: "已复制",
@@ -116,6 +118,7 @@ export function Incident() {
 
 function Head({ of }: { of: Schemas["IncidentThread"] }) {
   const told = lastMessage(of);
+  const now = of.state === "open" ? lastChange(of) : undefined;
   const { job_id, state } = of;
   const polled = usePolled(
     `job ${job_id} of ${of.incident_id} ${state}`,
@@ -158,6 +161,12 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
       <p class="reason" lang="en">
         {of.reason}
       </p>
+      {now !== undefined && (
+        <p class="reason">
+          <strong>{t("now")}</strong> {now.instance_id !== null && <InstanceLinks ids={[now.instance_id]} />} <Status of={now.after ?? ""} />{" "}
+          <span lang="en">{now.reason}</span>
+        </p>
+      )}
       <p class="act">
         <strong>{t("act")}</strong> {mustActAbout(of, job)}
         {of.state === "open" && told !== null && (

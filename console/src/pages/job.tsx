@@ -31,7 +31,7 @@ const t = texts({
     spec: "Specification",
     diagnosis: "Diagnosis",
     since: "for",
-    attempt: "attempt {n} of at most {max} counted",
+    attempt: "attempt {n}, {counted} of {max} used up",
     deadline: "decided again",
     incident: "Incident",
     waits: "Waits",
@@ -67,7 +67,7 @@ const t = texts({
     spec: "配置",
     diagnosis: "诊断",
     since: "已持续",
-    attempt: "第 {n} 次尝试，最多计 {max} 次",
+    attempt: "第 {n} 次尝试，已用 {counted}/{max} 次",
     deadline: "下次判定",
     incident: "事故",
     waits: "等待",
@@ -136,7 +136,7 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
       <p class="facts">
         <Status of={job.status} /> {t("since")} <Ago at={job.status_at} bare />
         {" · "}
-        {t("attempt", { n: job.attempt, max: job.attempts_max })}
+        {t("attempt", { n: job.attempt, counted: job.attempts_counted, max: job.attempts_max })}
         {" · "}
         {job.user !== "" && <>{job.user} · </>}
         <Priority is={job.priority} asked={job.asked_priority} /> · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}

@@ -342,7 +342,7 @@ function Rows({ jobs, chosen, choose }: RowsProps) {
               <Size nodes={job.nnodes} gpus={job.n_gpus_per_node} group={job.group} />
             </td>
             <td data-label={t("attempt")}>
-              {job.attempt}/{job.attempts_max}
+              {job.attempt} ({job.attempts_counted}/{job.attempts_max})
             </td>
             <td data-label={t("since")}>
               <Ago at={job.status_at} bare />

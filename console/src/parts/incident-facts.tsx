@@ -8,9 +8,11 @@ const t = texts({
     unknown: "not known yet",
     undecided: "undecided",
     actSee: "Yes: the recovery needs you. The last message says what to do.",
+    actInstance: "Yes. The instance stays out of use until an operator releases it. Deal with the reason first, then release it on its page.",
+    also: "An operator must also see to {instances}.",
     actOpen: "No. The recovery goes on by itself. You are notified if it cannot.",
     actFailed: "Yes. The recovery has ended without success. Read the cause, then submit the job again.",
-    actRecovered: "No. The job runs again, or has ended with success.",
+    actRecovered: "No. This incident is over: the job ran again, or ended with success.",
     actCanceled: "No. The job was canceled.",
     actService: "No. The instance works again.",
     actGone: "No. The instance has left the cluster.",
@@ -19,9 +21,11 @@ const t = texts({
     unknown: "尚不清楚",
     undecided: "未判定",
     actSee: "需要：恢复需要你处理。最后一条消息说明了该做什么。",
+    actInstance: "需要。操作员放行之前，该实例不会投入使用。请先处理原因，再到实例页面放行。",
+    also: "操作员还需要处理 {instances}。",
     actOpen: "不需要。恢复在自动进行；如果无法恢复，会通知你。",
     actFailed: "需要。恢复没有成功。请查看原因后重新提交任务。",
-    actRecovered: "不需要。任务已恢复运行，或已成功结束。",
+    actRecovered: "不需要。此事故已结束：任务已恢复运行，或已成功结束。",
     actCanceled: "不需要。任务已被取消。",
     actService: "不需要。实例已恢复工作。",
     actGone: "不需要。实例已离开集群。",
@@ -55,6 +59,25 @@ export function lastMessage(of: Schemas["IncidentThread"]): Schemas["Event"]["me
  */
 export function mustActAbout(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): string {
   if (of.outcome !== null) return t(ACT[of.outcome]);
-  if (lastMessage(of)?.severity === "SEV2") return t("actSee");
-  return job === undefined ? t("actOpen") : mustAct(job);
+  const needed = instancesInNeed(of);
+  if (of.job_id === null && needed.length > 0) return t("actInstance");
+  if (of.job_id !== null && lastMessage(of)?.severity === "SEV2") return t("actSee");
+  const said = job === undefined ? t("actOpen") : mustAct(job);
+  return needed.length > 0 ? `${said} ${t("also", { instances: needed.join(", ") })}` : said;
+}
+
+/** Return what happens now: the last change of an open incident. */
+export function lastChange(of: Schemas["IncidentThread"]): Schemas["Event"] | undefined {
+  return of.events.filter((event) => event.after !== null).pop();
+}
+
+/** Return the instances that are quarantined, and whose last message asked an operator to act. */
+function instancesInNeed(of: Schemas["IncidentThread"]): string[] {
+  const last = new Map<string, { after: string | null; severity: string | undefined }>();
+  for (const event of of.events) {
+    if (event.instance_id === null) continue;
+    const before = last.get(event.instance_id);
+    last.set(event.instance_id, { after: event.after ?? before?.after ?? null, severity: event.message?.severity ?? before?.severity });
+  }
+  return [...last].filter(([, { after, severity }]) => after === "QUARANTINED" && severity === "SEV2").map(([id]) => id);
 }

@@ -18,6 +18,7 @@ ROW_FIELDS = (
     "status",
     "reason",
     "attempt",
+    "attempts_counted",
     "attempts_max",
     "user",
     "group",

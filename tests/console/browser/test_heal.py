@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from sandbox import sandbox
 from tests.console.browser.conftest import Deployment, Visit
 from tests.console.browser.healing import Decision, Healed, Seen
 from tests.console.browser.visit import leaks_of_har
@@ -63,6 +65,22 @@ def test_the_square_of_the_instance_follows_its_repair(healed: Healed) -> None:
         if LOOKS[decision.status] != brief
     }
     assert {status: seconds for status, seconds in late.items() if seconds > WITHIN_S} == {}
+
+
+def test_the_link_of_the_e_mail_leads_to_the_answer(healed: Healed, deployment: Deployment, opened_tabs: Any) -> None:
+    """An operator opens the link, signs in, and reads whether to act without scrolling."""
+    (mail, *_) = [mail for mail in sandbox.read_mailbox(deployment.directory) if healed.incident_id in mail["body"]]
+    (link,) = re.findall(r"^Console: (\S+)$", mail["body"], re.MULTILINE)
+    console, _, place = link.partition("#")
+    with opened_tabs(console) as opened:
+        tab = opened()
+        tab.go(f"#{place}")
+        tab.sign_in(deployment.token)
+        answer = tab.page.get_by_text("Must you act?")
+        answer.wait_for()
+        assert "No." in answer.locator("xpath=..").inner_text()
+        box = answer.bounding_box()
+        assert box is not None and box["y"] + box["height"] < tab.page.viewport_size["height"] / 2
 
 
 def test_the_bar_of_the_job_runs_breaks_and_runs(healed: Healed) -> None:

@@ -18,6 +18,7 @@ from tests.console.browser.conftest import Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 Visiting = Callable[..., Visit]
+INSTANCE = "i-0aaa00000000000a1"
 JOB_ID, INCIDENT_ID = "sft-20261121-000000-0001", "sft-20261121-000000-0001--a01"
 BUSY = {"status": 429, "headers": {"Retry-After": "1"}, "body": ""}
 
@@ -276,6 +277,48 @@ def test_a_log_waits_as_long_as_the_api_asks(visit: Visiting) -> None:
     tab.page.locator("pre.log", has_text="step 1").wait_for()
 
 
+def incident(**changes: Any) -> dict[str, Any]:
+    """An open incident of the job, as the API shows it."""
+    thread: dict[str, Any] = dict.fromkeys(("cause", "closed_at", "confidence", "gpu_h_lost", "outcome", "instance_id"))
+    thread |= {name: [] for name in ("attempts", "events", "instances", "phases")}
+    thread |= {"incident_id": INCIDENT_ID, "job_id": JOB_ID, "state": "open", "opened_at": ago(minutes=9), "gpus": 16}
+    thread |= {"decided": False, "left_out": 0, "passed_checks": {"instances": 0, "named": []}, "reason": ""}
+    return {**thread, "user": "ana", "priority": "LOW", **changes}
+
+
+def event(version: int, after: str | None, reason: str, **changes: Any) -> dict[str, Any]:
+    """An event about the instance."""
+    of: dict[str, Any] = dict.fromkeys(("before", "attempt", "check_id", "message", "diagnosis", "failure", "job_id"))
+    of |= {"id": f"{INSTANCE}/{version}/instance_state_changed", "kind": "instance_state_changed", "at": ago(minutes=5)}
+    of |= {"instance_id": INSTANCE, "incident_id": f"{INSTANCE}/1", "after": after, "reason": reason, "gpus": 8}
+    return {**of, **changes}
+
+
+def test_an_incident_says_what_happens_now_and_which_instance_needs_an_operator(visit: Visiting) -> None:
+    """The last change, and not the first. The job itself needs nobody."""
+    tab = visit()
+    told = {"severity": "SEV2", "subject": f"{INSTANCE}: quarantined, needs a person"}
+    asked = event(3, None, "", kind="operator_action_required", message=told)
+    history = [event(1, "CHECKING", "an XID"), event(2, "QUARANTINED", "must be replaced"), asked]
+    answer(tab, f"/jobs/{JOB_ID}", job(status="RUNNING", incident_id=INCIDENT_ID))
+    answer(tab, f"/incidents/{INCIDENT_ID}", incident(reason="an XID", events=history))
+    tab.go(f"#/incidents/{INCIDENT_ID}")
+    tab.page.locator(".reason", has_text="Now:").get_by_text("must be replaced").wait_for()
+    tab.page.locator(".act", has_text="No. The job runs.").get_by_text(
+        f"An operator must also see to {INSTANCE}"
+    ).wait_for()
+    own = [{**each, "incident_id": INCIDENT_ID} for each in history]
+    answer(tab, f"/incidents/{INCIDENT_ID}", incident(job_id=None, events=own))
+    tab.go("#/jobs")
+    tab.go(f"#/incidents/{INCIDENT_ID}")
+    tab.page.locator(".act", has_text="then release it on its page").wait_for()
+    answer(tab, f"/incidents/{INCIDENT_ID}", incident(job_id=None, events=[*own, event(4, "VERIFYING", "released")]))
+    tab.go("#/jobs")
+    tab.go(f"#/incidents/{INCIDENT_ID}")
+    tab.page.locator(".reason", has_text="released").wait_for()
+    assert tab.page.get_by_text("then release it on its page").count() == 0
+
+
 @pytest.mark.parametrize(
     ("short_of", "says"),
     [("cluster", "Yes. The cluster is too small"), ("permission", "Yes. gpu-recovery lacks"), ("quota", "Only if")],
@@ -284,11 +327,7 @@ def test_a_job_that_does_not_start_by_itself_says_who_must_act(visit: Visiting, 
     """On its page and on that of its open incident."""
     tab = visit()
     answer(tab, f"/jobs/{JOB_ID}", job(status="PENDING_RESOURCES", short_of=short_of, incident_id=INCIDENT_ID))
-    thread: dict[str, Any] = dict.fromkeys(("cause", "closed_at", "confidence", "gpu_h_lost", "outcome", "instance_id"))
-    thread |= {name: [] for name in ("attempts", "events", "instances", "phases")}
-    thread |= {"incident_id": INCIDENT_ID, "job_id": JOB_ID, "state": "open", "opened_at": ago(minutes=9), "gpus": 16}
-    thread |= {"decided": False, "left_out": 0, "passed_checks": {"instances": 0, "named": []}, "reason": ""}
-    answer(tab, f"/incidents/{INCIDENT_ID}", {**thread, "user": "ana", "priority": "LOW"})
+    answer(tab, f"/incidents/{INCIDENT_ID}", incident())
     for place in (f"#/jobs/{JOB_ID}?tab=spec", f"#/incidents/{INCIDENT_ID}"):
         tab.go(place)
         tab.page.locator(".act", has_text=says).wait_for()

@@ -139,14 +139,22 @@ def test_a_signature_covers_path_query_and_body(guard):
         assert "does not match" in guard.refusal(method, target, headers, body)
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]", "1f00ba12.execute-api.localhost"])
 def test_every_name_of_the_loopback_interface_will_do(guard, name):
     """They are the same server."""
     assert guard.refusal("POST", "/", signed(f"http://{name}:{PORT}/"), b"") == ""
 
 
 @pytest.mark.parametrize(
-    "host", [f"rebind.evil.example:{PORT}", "127.0.0.1:1", "127.0.0.1", f"127.0.0.1.evil.example:{PORT}"]
+    "host",
+    [
+        f"rebind.evil.example:{PORT}",
+        "127.0.0.1:1",
+        "127.0.0.1",
+        f"127.0.0.1.evil.example:{PORT}",
+        f"1f00ba12.execute-api.localhost.evil.example:{PORT}",
+        "1f00ba12.execute-api.localhost:1",
+    ],
 )
 def test_no_other_name_will_do(guard, host):
     """Also with a right signature. A web page gets here by a name that somebody points to the loopback interface."""
