@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.core.queue.quota import LimitsInvalid, QuotaLimits, parse_limits
+from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.errors import problems_of
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.validation import BodyInvalid, body_of
 from gpu_recovery.ports.errors import StaleRecord
-from gpu_recovery.wire.json_body import object_of
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import LimitsWanted
 
 
 def read_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -26,13 +30,7 @@ def write_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
         ApiError: 400 or 428, `If-Match` is malformed or missing; 412, the limits were changed; 422, they are malformed.
     """
     read_revision = _revision(request)
-    fields = object_of(request.text())
-    if set(fields) - {"limits", "revision"} or "limits" not in fields:
-        raise ApiError(422, "bad_limits", "Not limits", "must be an object with the one field limits", "body")
-    try:
-        limits = parse_limits(fields["limits"])
-    except LimitsInvalid as error:
-        raise ApiError(422, "bad_limits", "Not limits", error.detail, error.field) from error
+    limits = _limits(request)
     try:
         revision = dependencies.recovery.store.save_limits(limits.document(), read_revision)
     except StaleRecord as error:
@@ -46,6 +44,16 @@ def write_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
 def _answer(limits: QuotaLimits, revision: int) -> ApiResponse:
     body: dict[str, Any] = {"limits": limits.document(), "revision": revision}
     return ApiResponse(200, body, {"ETag": f'"{revision}"'})
+
+
+def _limits(request: Request) -> QuotaLimits:
+    try:
+        wish: LimitsWanted = body_of(request.text(), "LimitsWanted")
+    except BodyInvalid as error:
+        problems = [{"field": field.removeprefix("limits."), "detail": detail} for field, detail in problems_of(error)]
+        first = problems[0]
+        raise ApiError(422, "bad_limits", "Not limits", first["detail"], first["field"], errors=problems) from error
+    return parse_limits(wish.limits.model_dump())
 
 
 def _revision(request: Request) -> int:

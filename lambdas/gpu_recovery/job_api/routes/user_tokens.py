@@ -9,6 +9,7 @@ from gpu_recovery.job_api.routes.tokens import TokenRoutes
 TOKENS = TokenRoutes(
     lambda dependencies: dependencies.user_tokens,
     lambda dependencies: dependencies.user_token_key(),
+    "UserTokenWish",
     issued="user_token_issued",
     revoked="user_token_revoked",
 )
