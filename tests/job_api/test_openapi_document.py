@@ -9,8 +9,12 @@ import tomllib
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.openapi_document import operation_id
+from gpu_recovery.job_api.job_spec import parse_spec
 from gpu_recovery.job_api.models.jobs import JobRow
-from gpu_recovery.job_api.router import OPENAPI_FILE
+from gpu_recovery.job_api.models.responses import RESPONSES
+from gpu_recovery.job_api.router import OPENAPI_FILE, ROUTES
+from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.wire.jobs import ROW_FIELDS
 
 from tests.markdown import ROOT
@@ -56,6 +60,22 @@ def test_every_operation_is_described_for_a_reader(described: dict[str, Any]) ->
                 assert parameter["in"] != "path" or parameter["schema"]["pattern"], name
                 assert parameter["in"] == "path" or parameter["description"], name
     assert used == tags
+
+
+def test_every_operation_has_an_example_of_its_bodies() -> None:
+    """Each is read by its model without a rest."""
+    examples = json.loads((ROOT / "docs/api_examples.json").read_text(encoding="utf-8"))
+    assert set(examples) == {operation_id(route) for route in ROUTES}
+    for route in ROUTES:
+        example = examples[operation_id(route)]
+        model = RESPONSES[next(iter(route.answers.values()))]
+        read = model.model_validate(example["response"]).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        assert read == example["response"], operation_id(route)
+        assert ("request" in example) == bool(route.takes), operation_id(route)
+        if route.takes == "JobSpec":
+            parse_spec(example["request"])
+        elif route.takes:
+            body_of(json.dumps(example["request"]), route.takes)
 
 
 def test_a_property_that_may_be_null_says_so_beside_its_values(described: dict[str, Any]) -> None:

@@ -33,8 +33,8 @@ PAGE_MAX = 1_000
 NAMED = 5
 """Number of items of its page that a cursor names."""
 PAGING = (
-    Parameter("limit", "how many a page has", between(1, PAGE_MAX)),
-    Parameter("cursor", "where the page before this one said to go on", TEXT),
+    Parameter("limit", "Upper bound of the entries of a page.", between(1, PAGE_MAX)),
+    Parameter("cursor", "`next_cursor` of the page before.", TEXT),
 )
 
 

@@ -84,7 +84,7 @@ def _openapi() -> Any:
 
 ROUTES = (
     *_RESOURCE_ROUTES,
-    Route("GET", OPENAPI, read_openapi, "What can be asked", {200: "OpenApi"}, needs=None),
+    Route("GET", OPENAPI, read_openapi, "Read the OpenAPI document", {200: "OpenApi"}, needs=None),
 )
 
 

@@ -65,21 +65,25 @@ class Why(RequestModel):
 class TokenWish(RequestModel):
     """A wish for a token of an instance's agent."""
 
-    expires_in_s: Annotated[int, Whole(LIFETIME_S_MIN, LIFETIME_S_MAX, " of seconds")] = LIFETIME_S
-    note: Annotated[str, Line(NOTE_MAX)] = ""
+    expires_in_s: Annotated[int, Whole(LIFETIME_S_MIN, LIFETIME_S_MAX, " of seconds")] = Field(
+        default_factory=lambda: LIFETIME_S, description=f"Lifetime of the token. The default is {LIFETIME_S}."
+    )
+    note: Annotated[str, Line(NOTE_MAX)] = Field(default_factory=str)
 
 
 class UserTokenWish(TokenWish):
     """A wish for a token of a user in a role."""
 
-    role: _RoleName = Role.USER.value
+    role: _RoleName = Field(default_factory=lambda: Role.USER.value, description="The default is user.")
 
 
 class SessionWish(RequestModel):
     """A wish for a session. Without a role the session has the role of the token."""
 
     role: _RoleName = Field(default_factory=str)
-    expires_in_s: Annotated[int, Whole(SESSION_S_MIN, SESSION_S_MAX, " of seconds")] = SESSION_S
+    expires_in_s: Annotated[int, Whole(SESSION_S_MIN, SESSION_S_MAX, " of seconds")] = Field(
+        default_factory=lambda: SESSION_S, description=f"Lifetime of the session. The default is {SESSION_S}."
+    )
 
 
 class LockWish(RequestModel):

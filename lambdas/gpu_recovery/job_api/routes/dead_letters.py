@@ -50,15 +50,15 @@ def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiRes
 
 
 _QUERY = (
-    Parameter("queue", "only this queue", one_of(*DeadLetterQueue)),
-    Parameter("limit", "how many letters at most", between(1, REDRIVE_MAX)),
+    Parameter("queue", "Only this dead-letter queue.", one_of(*DeadLetterQueue)),
+    Parameter("limit", "Upper bound of the dead letters.", between(1, REDRIVE_MAX)),
 )
 ROUTES = (
     Route(
         "GET",
         "/api/v2/dead-letters",
         read_dead_letters,
-        "What nobody could handle",
+        "List the dead letters",
         {200: "DeadLetters"},
         Role.OPERATOR,
     ),
@@ -66,7 +66,7 @@ ROUTES = (
         "POST",
         "/api/v2/dead-letters/redrive",
         redrive_dead_letters,
-        "Give dead letters to whom they were for",
+        "Redrive dead letters",
         {200: "Redriven"},
         Role.OPERATOR,
         _QUERY,

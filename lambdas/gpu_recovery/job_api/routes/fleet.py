@@ -46,18 +46,18 @@ def reset_breaker(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 _FLEET = {200: "Fleet"}
 ROUTES = (
-    Route("GET", "/api/v2/fleet", read_fleet, "The brakes, and whom they hold", _FLEET),
+    Route("GET", "/api/v2/fleet", read_fleet, "Read the fleet limits", _FLEET),
     Route(
         "POST",
         "/api/v2/fleet/pause",
         pause_fleet,
-        "Let no repair begin",
+        "Pause all repairs",
         _FLEET,
         Role.OPERATOR,
         takes="Why",
         needs_body=True,
         refuses=(413, 422),
     ),
-    Route("POST", "/api/v2/fleet/unpause", unpause_fleet, "Let repairs begin again", _FLEET, Role.OPERATOR),
-    Route("POST", "/api/v2/fleet/reset-breaker", reset_breaker, "Close the breaker", _FLEET, Role.OPERATOR),
+    Route("POST", "/api/v2/fleet/unpause", unpause_fleet, "Permit repairs again", _FLEET, Role.OPERATOR),
+    Route("POST", "/api/v2/fleet/reset-breaker", reset_breaker, "Close the circuit breaker", _FLEET, Role.OPERATOR),
 )

@@ -149,9 +149,9 @@ def _name(request: Request) -> str:
 
 
 _LOCK = "/api/v2/locks/<name>"
-_JOB_ID = (Parameter("job_id", "whose lock it is", TEXT, required=True),)
+_JOB_ID = (Parameter("job_id", "Id of the job that the lock belongs to.", TEXT, required=True),)
 ROUTES = (
-    Route("GET", _LOCK, read_lock, "Who has a lock of a job", {200: "Lock"}, Role.USER, _JOB_ID, refuses=(422,)),
+    Route("GET", _LOCK, read_lock, "Read a lock of a job", {200: "Lock"}, Role.USER, _JOB_ID, refuses=(422,)),
     Route(
         "POST",
         f"{_LOCK}/acquire",
@@ -178,7 +178,7 @@ ROUTES = (
         "POST",
         f"{_LOCK}/release",
         release_lock,
-        "Give a lock back",
+        "Release a lock",
         {200: "Lock"},
         Role.USER,
         takes="LockReturn",

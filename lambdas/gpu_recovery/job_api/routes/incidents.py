@@ -131,11 +131,17 @@ ROUTES = (
         "List the incidents, the latest first",
         {200: "Incidents"},
         query=(
-            Parameter("state", "only open or only closed incidents", one_of(*STATES)),
-            Parameter("job", "only incidents of this job", TEXT),
-            Parameter("limit", "how many a page has", between(1, PAGE_MAX)),
-            Parameter("cursor", "where the page before this one said to go on", TEXT),
+            Parameter("state", "Only open or only closed incidents.", one_of(*STATES)),
+            Parameter("job", "Only incidents of this job.", TEXT),
+            Parameter("limit", "Upper bound of the entries of a page.", between(1, PAGE_MAX)),
+            Parameter("cursor", "`next_cursor` of the page before.", TEXT),
         ),
     ),
-    Route("GET", "/api/v2/incidents/<incident_id>", read_incident, "One incident as a thread", {200: "IncidentThread"}),
+    Route(
+        "GET",
+        "/api/v2/incidents/<incident_id>",
+        read_incident,
+        "Read an incident with its events",
+        {200: "IncidentThread"},
+    ),
 )

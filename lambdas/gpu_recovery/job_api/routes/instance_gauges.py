@@ -85,12 +85,12 @@ ROUTES = (
         "GET",
         "/api/v2/instances/<instance_id>/gauges",
         read_gauges,
-        "The gauges of an instance's GPUs over time",
+        "Read the gauges of an instance's GPUs",
         {200: "Gauges"},
         query=(
-            Parameter("from", "begin of the time span; by default a day before its end", TIME),
-            Parameter("to", "end of the time span; by default now", TIME),
-            Parameter("points", "points in time at most", between(1, POINTS_MAX)),
+            Parameter("from", "Begin of the time span. The default is a day before its end.", TIME),
+            Parameter("to", "End of the time span. The default is now.", TIME),
+            Parameter("points", "Upper bound of the points in time.", between(1, POINTS_MAX)),
         ),
     ),
 )

@@ -90,12 +90,12 @@ TOKENS = TokenRoutes(
 )
 _INSTANCE = "/api/v2/instances/<instance_id>"
 ROUTES = (
-    Route("GET", _INSTANCE, read_instance, "One instance, its history and its latest heartbeat", {200: "Instance"}),
+    Route("GET", _INSTANCE, read_instance, "Read an instance", {200: "Instance"}),
     Route(
         "POST",
         f"{_INSTANCE}/release",
         release_instance,
-        "Give a quarantined instance back",
+        "Release a quarantined instance",
         {200: "Instance"},
         Role.OPERATOR,
         refuses=(409,),
@@ -104,7 +104,7 @@ ROUTES = (
         "POST",
         f"{_INSTANCE}/quarantine",
         quarantine_instance,
-        "Take an instance out of use",
+        "Quarantine an instance",
         {200: "Instance"},
         Role.OPERATOR,
         takes="Because",
@@ -124,7 +124,7 @@ ROUTES = (
         "GET",
         f"{_INSTANCE}/tokens",
         TOKENS.list_tokens,
-        "The tokens of an instance",
+        "List the tokens of an instance",
         {200: "NodeTokens"},
         Role.OPERATOR,
         refuses=(422,),

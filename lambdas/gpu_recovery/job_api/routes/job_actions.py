@@ -105,14 +105,14 @@ def _handle_action(
 
 
 _JOB = {202: "Job", 200: "Job"}
-_FORCE = (Parameter("force", "1: also have the agents of its instances end its ranks", FLAG),)
+_FORCE = (Parameter("force", "1: the agents of the job's instances end its ranks, too.", FLAG),)
 ROUTES = (
-    Route("POST", "/api/v2/jobs/<job_id>/cancel", cancel_job, "End a job", _JOB, Role.USER, _FORCE, refuses=(409,)),
+    Route("POST", "/api/v2/jobs/<job_id>/cancel", cancel_job, "Cancel a job", _JOB, Role.USER, _FORCE, refuses=(409,)),
     Route(
         "POST",
         "/api/v2/jobs/<job_id>/suspend",
         suspend_job,
-        "Take a job off its instances until it is resumed",
+        "Suspend a job",
         _JOB,
         Role.USER,
         takes="Because",
@@ -122,7 +122,7 @@ ROUTES = (
         "POST",
         "/api/v2/jobs/<job_id>/resume",
         resume_job,
-        "Let a suspended job go on",
+        "Resume a suspended job",
         _JOB,
         Role.USER,
         refuses=(409,),

@@ -119,15 +119,21 @@ def _group(request: Request) -> str | None:
 
 
 _QUERY = (
-    Parameter("status", "only jobs in one of these statuses", {"type": "array", "items": one_of(*STATUSES)}),
-    Parameter("state", "only jobs that wait, that hold instances, or that have ended", one_of(*STATES)),
-    Parameter("order", "by submission, or by status with the live jobs first", one_of(NEWEST, OLDEST, BY_STATUS)),
-    Parameter("q", "only jobs whose id begins with this text", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
-    Parameter("fields", "list: only what a table of jobs shows", one_of("all", "list")),
-    Parameter("user", "only jobs of this user", TEXT),
-    Parameter("group", "only jobs of this group", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
-    Parameter("since", "only jobs submitted at or after this time", TIME),
-    Parameter("limit", "how many jobs a page has", between(1, PAGE_MAX)),
-    Parameter("cursor", "where the page before this one said to go on", TEXT),
+    Parameter(
+        "status",
+        "Only jobs in one of these statuses, separated by commas.",
+        {"type": "array", "items": one_of(*STATUSES)},
+    ),
+    Parameter("state", "Only jobs that wait, that hold instances, or that have ended.", one_of(*STATES)),
+    Parameter(
+        "order", "By the time of submission, or by status with the live jobs first.", one_of(NEWEST, OLDEST, BY_STATUS)
+    ),
+    Parameter("q", "Only jobs whose id begins with this text.", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
+    Parameter("fields", "`list`: only the fields that a table of jobs shows.", one_of("all", "list")),
+    Parameter("user", "Only jobs of this user.", TEXT),
+    Parameter("group", "Only jobs of this group.", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
+    Parameter("since", "Only jobs submitted at or after this time.", TIME),
+    Parameter("limit", "Upper bound of the jobs of a page.", between(1, PAGE_MAX)),
+    Parameter("cursor", "`next_cursor` of the page before.", TEXT),
 )
-ROUTES = (Route("GET", "/api/v2/jobs", list_jobs, "List jobs", {200: "Jobs"}, query=_QUERY),)
+ROUTES = (Route("GET", "/api/v2/jobs", list_jobs, "List the jobs", {200: "Jobs"}, query=_QUERY),)

@@ -91,17 +91,17 @@ def _no_log(job: Job, reason: str) -> ApiError:
 
 
 _QUERY = (
-    Parameter("rank", "which rank; 0 unless told", between(0, RANK_MAX)),
-    Parameter("attempt", "which attempt; the latest unless told", between(1, ATTEMPT_MAX)),
-    Parameter("tail", "how many lines at most", between(1, TAIL_MAX)),
-    Parameter("cursor", "where the answer before this one said to go on", TEXT),
+    Parameter("rank", "Rank. The default is 0.", between(0, RANK_MAX)),
+    Parameter("attempt", "Attempt. The default is the latest.", between(1, ATTEMPT_MAX)),
+    Parameter("tail", "Upper bound of the lines.", between(1, TAIL_MAX)),
+    Parameter("cursor", "`next_cursor` of the answer before.", TEXT),
 )
 ROUTES = (
     Route(
         "GET",
         "/api/v2/jobs/<job_id>/logs",
         read_logs,
-        "What a rank or a driver wrote",
+        "Read the log of a rank or a driver",
         {200: "LogLines"},
         query=_QUERY,
         refuses=(502,),

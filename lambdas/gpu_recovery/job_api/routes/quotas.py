@@ -67,14 +67,14 @@ def _revision(request: Request) -> int:
     return int(digits)
 
 
-_IF_MATCH = (Parameter("If-Match", "the revision that was read", TEXT, where="header", required=True),)
+_IF_MATCH = (Parameter("If-Match", "Revision that was read.", TEXT, where="header", required=True),)
 ROUTES = (
-    Route("GET", "/api/v2/quotas", read_quotas, "The limits of users", {200: "Quotas"}),
+    Route("GET", "/api/v2/quotas", read_quotas, "Read the limits of instances and jobs", {200: "Quotas"}),
     Route(
         "PUT",
         "/api/v2/quotas",
         write_quotas,
-        "Change the limits of users",
+        "Replace the limits of instances and jobs",
         {200: "Quotas"},
         Role.OPERATOR,
         _IF_MATCH,

@@ -81,5 +81,5 @@ ROUTES = (
         takes="SessionWish",
         refuses=(409, 413, 422),
     ),
-    Route("GET", "/api/v2/me", read_caller, "Who calls, and which deployment answers", {200: "Me"}),
+    Route("GET", "/api/v2/me", read_caller, "Read who the caller is", {200: "Me"}),
 )

@@ -131,11 +131,11 @@ ROUTES = (
         "GET",
         "/api/v2/summary",
         read_summary,
-        "GPU-hours, recoveries and incidents of the last days",
+        "Read the figures of the last days",
         {200: "Summary"},
         query=(
-            Parameter("days", "how many days", between(1, DAYS_MAX)),
-            Parameter("by", "what a row is about", one_of(*GROUPINGS)),
+            Parameter("days", "Number of days, today included.", between(1, DAYS_MAX)),
+            Parameter("by", "What a row stands for.", one_of(*GROUPINGS)),
         ),
     ),
 )

@@ -29,7 +29,7 @@ ROUTES = (
         "GET",
         _TOKENS_OF_USER,
         TOKENS.list_tokens,
-        "The tokens of a user",
+        "List the tokens of a user",
         {200: "UserTokens"},
         Role.OPERATOR,
         refuses=(422,),
