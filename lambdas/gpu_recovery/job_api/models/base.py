@@ -35,7 +35,7 @@ class OneOf:
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 """A time: RFC 3339, UTC, milliseconds."""
-Column = Annotated[str, WithJsonSchema({"type": "string", "format": "byte"})]
+Column = Annotated[str, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
 """A column of the fleet map: a typed array, little-endian, in base64 (`core/console_snapshots.py`)."""
 Percent = Annotated[int, Field(ge=0, le=100)]
 """A whole number of percent."""
