@@ -14,7 +14,7 @@ from inspect import Parameter as Argument
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
-from aws_lambda_powertools.event_handler.openapi.models import HTTPBearer, License, Server, Tag
+from aws_lambda_powertools.event_handler.openapi.models import HTTPBearer, License, Tag
 from aws_lambda_powertools.event_handler.openapi.params import Body, Header, Path, Query
 from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 from pydantic import WithJsonSchema
@@ -82,7 +82,6 @@ def document(routes: Iterable[Route], version: str, examples: Mapping[str, Mappi
         title="gpu-recovery",
         version=version,
         description="Training jobs on Amazon ECS: the queue, recovery from GPU faults, instances.",
-        servers=[Server(url="../..")],  # relative to the document, so that a base path before /api/v2 is kept
         license_info=License(name="Apache-2.0", identifier="Apache-2.0"),
         tags=[Tag(name=name, description=text) for name, text in TAGS.items()],
         security_schemes={

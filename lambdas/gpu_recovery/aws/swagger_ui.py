@@ -57,8 +57,8 @@ START = """const withoutTags = (text) => (text || "").replace(/<[^>]*>/g, "");
 const plainText = (system) => ({
   components: { Markdown: ({ source }) => system.React.createElement("p", null, withoutTags(source)) }
 });
-SwaggerUIBundle({
-  url: "openapi.json",
+const start = (spec) => SwaggerUIBundle({
+  spec: { ...spec, servers: [{ url: location.pathname.replace("/api/v2/docs", "") || "/" }] },
   dom_id: "#swagger-ui",
   deepLinking: true,
   docExpansion: "none",
@@ -66,11 +66,12 @@ SwaggerUIBundle({
   plugins: [plainText],
   validatorUrl: null
 });
+fetch("openapi.json").then((answer) => answer.json()).then(start);
 """
 """Script that starts Swagger UI. A token that the reader enters is not stored.
 
 Swagger UI writes descriptions as HTML, which the policy forbids (`require-trusted-types-for`). So they are shown as
-text.
+text. The server is the address of the page, so that a base path before `/api/v2` is kept.
 """
 FOLDER = Path(aws_lambda_powertools.__file__).parent / "event_handler" / "openapi" / "swagger_ui"
 """Folder of Swagger UI in Powertools."""
