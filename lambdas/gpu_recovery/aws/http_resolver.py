@@ -78,8 +78,9 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
             found = pattern.fullmatch(request.path) if method == request.http_method else None
             if found is not None:
                 return handler(**found.groupdict())
-        allowed = ", ".join(sorted({method for method, pattern in exact if pattern.fullmatch(request.path)}))
-        if allowed:
+        methods = {method for method, pattern in exact if pattern.fullmatch(request.path)}
+        if methods and request.http_method not in methods:
+            allowed = ", ".join(sorted(methods))
             detail = f"{request.path[:SHOWN_MAX]} has no {request.http_method[:16]}; it has {allowed}"
             refused = ApiError(405, "no_such_method", "Method not allowed", detail, headers={"Allow": allowed})
             return response_of(refused.response(), request.http_method, "")
