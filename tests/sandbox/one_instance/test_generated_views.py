@@ -20,7 +20,8 @@ SPEC = {
     "nnodes": 1,
     "n_gpus_per_node": 8,
     "task_definition": "gpu-training",
-    "env": {"TOTAL_STEPS": "2000"},
+    "env": {"TOTAL_STEPS": "100000"},
+    "checkpoint_dir": "/tmp/checkpoints",
 }
 
 
