@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := .make/ready
+GENERATORS := .make/client_generators
 SEEDS ?= 0..10000
 TIER ?= default
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -31,19 +32,22 @@ node-release:
 	if [ "$${major:-0}" -lt 20 ]; then echo "Node 22 or newer is needed"; exit 1; fi; \
 	if [ "$$major" -lt 22 ]; then echo "Warning: Node $$major has reached its end of life. Install Node 22 or newer." >&2; fi
 
-$(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproject.toml package.json package-lock.json console/package-lock.json infra/layer/requirements.txt infra/layer/build.py
+$(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproject.toml package.json package-lock.json console/package-lock.json infra/layer/requirements.txt infra/layer/build.py tests/client_generators/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
-	@echo "[1/5] Making a virtual environment in $(VENV)"
+	@echo "[1/6] Making a virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "[2/5] Installing the Python packages of requirements.txt (a minute or two, the first time)"
+	@echo "[2/6] Installing the Python packages of requirements.txt (a minute or two, the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	@echo "[3/5] Installing gpu-recovery itself"
+	@echo "[3/6] Installing gpu-recovery itself"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e ./agent -e ./agent/run
-	@echo "[4/5] Building the Lambda layer of the functions"
+	@echo "[4/6] Building the Lambda layer of the functions"
 	@$(BIN)/python -m infra.layer.build
-	@echo "[5/5] Installing the CDK command line, and what builds the web console"
+	@echo "[5/6] Installing the CDK command line, and what builds the web console"
 	@npm ci --no-audit --no-fund --loglevel=error
 	@cd console && npm ci --no-audit --no-fund --loglevel=error
+	@echo "[6/6] Installing the generators of clients, which the tests use, into an environment of their own"
+	@test -x $(GENERATORS)/bin/python || $(PYTHON) -m venv $(GENERATORS)
+	@$(GENERATORS)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/client_generators/requirements.txt
 	@mkdir -p $(@D) && touch $@
 
 demo: setup ## Watch a GPU fault heal itself, on this machine (KEEP=1 leaves it open; TRAINER=torch: a gloo run)

@@ -1,33 +1,48 @@
-"""Generator of docs/openapi.json from the route table in lambdas/gpu_recovery/job_api/router.py.
+"""Generator of the OpenAPI document, from the table of routes, the models and docs/api_examples.json.
 
-python docs/generate_openapi.py            writes the file
-python docs/generate_openapi.py --check    exits with 1 if the file differs from the route table
+python docs/generate_openapi.py            writes docs/openapi.json, and the file that the function serves
+python docs/generate_openapi.py --check    exits with 1 if a file differs
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "openapi.json"
+EXAMPLES = ROOT / "docs" / "api_examples.json"
 sys.path[:0] = [str(ROOT / "lambdas")]
 
-from gpu_recovery.job_api.openapi import document
-from gpu_recovery.job_api.router import ROUTES
+from gpu_recovery.aws.openapi_document import document
+from gpu_recovery.job_api.router import OPENAPI_FILE, ROUTES
 
 
-def text() -> str:
-    """Return the text of the file."""
-    return json.dumps(document(ROUTES), indent=1, sort_keys=True) + "\n"
+def described() -> dict[str, Any]:
+    """Return the document. It has the version of the package."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    return document(ROUTES, version, json.loads(EXAMPLES.read_text(encoding="utf-8")))
+
+
+def texts() -> dict[Path, str]:
+    """Return the text of each file."""
+    made = described()
+    return {
+        FILE: json.dumps(made, indent=1, sort_keys=True, ensure_ascii=False) + "\n",
+        OPENAPI_FILE: json.dumps(made, separators=(",", ":"), sort_keys=True) + "\n",
+    }
 
 
 def main() -> int:
-    """Write the file, or compare it with the route table. Return the exit code."""
+    """Write the files, or compare them with what would be written. Return the exit code."""
+    made = texts()
     if "--check" in sys.argv[1:]:
-        return int(FILE.read_text(encoding="utf-8") != text())
-    FILE.write_text(text(), encoding="utf-8")
+        return int(any(not path.is_file() or path.read_text(encoding="utf-8") != text for path, text in made.items()))
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

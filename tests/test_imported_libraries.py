@@ -88,6 +88,7 @@ CORE_LIBRARY = {
     "typing",
 }
 """What the core may use of the standard library: nothing with a clock, an environment, a log, or luck."""
+MODELS = {"pydantic", "pydantic_core"}
 AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}
 
 
@@ -159,9 +160,9 @@ def test_only_the_aws_package_and_the_handlers_know_aws_libraries() -> None:
 
 
 def test_the_deployed_package_needs_nothing_that_lambda_does_not_bring() -> None:
-    """boto3 comes with the runtime, Powertools with the layer."""
+    """boto3 comes with the runtime, Powertools and pydantic with the layer."""
     for path in below("lambdas"):
-        needed = {name for name in _foreign(path) if not _is_within(name, {"gpu_recovery", *AWS_LIBRARIES})}
+        needed = {name for name in _foreign(path) if not _is_within(name, {"gpu_recovery", *AWS_LIBRARIES, *MODELS})}
         assert not needed, path_in_repository(path)
 
 

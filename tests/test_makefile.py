@@ -81,6 +81,8 @@ def test_both_parts_run_and_report_and_one_failure_fails_the_run(tmp_path: Path,
     (tmp_path / "infra/layer").mkdir(parents=True)
     for name in ("requirements.txt", "build.py"):
         (tmp_path / "infra/layer" / name).touch()
+    (tmp_path / "tests/client_generators").mkdir(parents=True)
+    (tmp_path / "tests/client_generators/requirements.txt").touch()
     (tmp_path / "console").mkdir()
     (tmp_path / "console/package-lock.json").touch()
     (tmp_path / "agent/run").mkdir(parents=True)

@@ -11,7 +11,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What nobody could handle */
+        /**
+         * List the dead letters
+         * @description Return the approximate depth of each dead-letter queue, and its first dead letters.
+         */
         get: operations["read_dead_letters"];
         put?: never;
         post?: never;
@@ -30,7 +33,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give dead letters to whom they were for */
+        /**
+         * Redrive dead letters
+         * @description Redrive dead letters, and return the result of each and the number of dead letters that are left. If an error stops the redrive after the first result, the answer contains the results until then and the error.
+         */
         post: operations["redrive_dead_letters"];
         delete?: never;
         options?: never;
@@ -47,7 +53,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What failed, where, and how sure that is */
+        /**
+         * Diagnose an attempt, a case or a log
+         * @description Return a new diagnosis of the attempt that the body names, from stored evidence, or of the case in the body. For a log in the body the answer is its findings by line. Neither a case nor a log is stored.
+         */
         post: operations["make_diagnosis"];
         delete?: never;
         options?: never;
@@ -62,7 +71,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The latest events, or those since the last answer */
+        /**
+         * List the latest events, or those after a cursor
+         * @description Return events in the order of time, the newest last: those after a cursor, or else the latest. An event that arrives more than half a minute late is not delivered to a client that has read on. Lists of the events of a job, an instance or an incident have it.
+         */
         get: operations["list_events"];
         put?: never;
         post?: never;
@@ -79,7 +91,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The brakes, and whom they hold */
+        /**
+         * Read the fleet limits
+         * @description Return the fleet limits, and the instances that get no job with the reason of each.
+         */
         get: operations["read_fleet"];
         put?: never;
         post?: never;
@@ -96,7 +111,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The brakes as last written */
+        /**
+         * Read the fleet limits of the last reconcile cycle
+         * @description Return the totals and the fleet limits of the last reconcile cycle. `GET /api/v2/fleet` reads every record.
+         */
         get: operations["read_limits"];
         put?: never;
         post?: never;
@@ -113,7 +131,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Status of every instance */
+        /**
+         * Read the fleet map
+         * @description Return the fleet map. Its `utilisation` is null without `gpu=1`, and in a deployment that keeps no GPU history. `gpu_history` tells which.
+         */
         get: operations["read_map"];
         put?: never;
         post?: never;
@@ -130,7 +151,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Ids and places of the map */
+        /**
+         * Read the instances of the fleet map
+         * @description Return the members of the map. The answer changes with the membership, and otherwise once a day.
+         */
         get: operations["read_members"];
         put?: never;
         post?: never;
@@ -149,7 +173,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let no repair begin */
+        /**
+         * Pause all repairs
+         * @description Pause all repairs and return the fleet limits.
+         */
         post: operations["pause_fleet"];
         delete?: never;
         options?: never;
@@ -166,7 +193,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Close the breaker */
+        /**
+         * Close the circuit breaker
+         * @description Close the circuit breaker and return the fleet limits.
+         */
         post: operations["reset_breaker"];
         delete?: never;
         options?: never;
@@ -183,7 +213,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let repairs begin again */
+        /**
+         * Permit repairs again
+         * @description Permit repairs again and return the fleet limits.
+         */
         post: operations["unpause_fleet"];
         delete?: never;
         options?: never;
@@ -198,7 +231,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the incidents, the latest first */
+        /**
+         * List the incidents, the latest first
+         * @description Return a page of the incidents, those that began last first.
+         */
         get: operations["list_incidents"];
         put?: never;
         post?: never;
@@ -215,7 +251,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One incident as a thread */
+        /**
+         * Read an incident with its events
+         * @description Return one incident as a thread: its events, and those of the instances that were checked or repaired for it.
+         */
         get: operations["read_incident"];
         put?: never;
         post?: never;
@@ -232,7 +271,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the instances */
+        /**
+         * List instances
+         * @description Return a page of the instances that have not left the cluster, without their history. Without a filter they are sorted by id. A list with `status`, `job` or another `order` needs the index of the whole fleet, which holds no histories. It is read once for all pages, and at most every five seconds; the pages are shorter. The heartbeats of the page are read too: one call for a hundred instances.
+         */
         get: operations["list_instances"];
         put?: never;
         post?: never;
@@ -249,7 +291,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One instance, its history and its latest heartbeat */
+        /**
+         * Read an instance
+         * @description Return one instance with its history, its latest heartbeat, its GPU inventory and its health reports.
+         */
         get: operations["read_instance"];
         put?: never;
         post?: never;
@@ -266,7 +311,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The health checks of an instance, the newest first */
+        /**
+         * List the health checks of an instance
+         * @description Return a page of the health checks of an instance, the newest first, each with the result of its document.
+         */
         get: operations["list_checks"];
         put?: never;
         post?: never;
@@ -283,7 +331,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The verdict document of a health check */
+        /**
+         * Read the document of a health check
+         * @description Return the verdict document of one check, by the number of the check: its id has slashes, which no path keeps. Serial numbers are left out for callers below the role operator.
+         */
         get: operations["read_check"];
         put?: never;
         post?: never;
@@ -300,7 +351,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The gauges of an instance's GPUs over time */
+        /**
+         * Read the gauges of an instance's GPUs
+         * @description Return the gauges of each GPU over time: the least and the largest value of each bucket.
+         */
         get: operations["read_gauges"];
         put?: never;
         post?: never;
@@ -319,7 +373,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take an instance out of use */
+        /**
+         * Quarantine an instance
+         * @description Quarantine an instance until an operator releases it.
+         */
         post: operations["quarantine_instance"];
         delete?: never;
         options?: never;
@@ -336,7 +393,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a quarantined instance back */
+        /**
+         * Release a quarantined instance
+         * @description Release a quarantined instance. A health check must pass first, unless a job works on the instance and it was quarantined without evidence.
+         */
         post: operations["release_instance"];
         delete?: never;
         options?: never;
@@ -351,10 +411,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tokens of an instance */
+        /**
+         * List the tokens of an instance
+         * @description List the tokens of the holder, the newest last, without their secrets.
+         */
         get: operations["list_tokens"];
         put?: never;
-        /** Issue a token for an instance's agent */
+        /**
+         * Issue a token for an instance's agent
+         * @description Issue a token for the holder. Only this answer (201) contains the token itself. A session issues none: the new token would outlive the session, and could have a higher role.
+         */
         post: operations["issue_token"];
         delete?: never;
         options?: never;
@@ -372,7 +438,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke a token of an instance */
+        /**
+         * Revoke a token of an instance
+         * @description Revoke a token of the holder. Every API rejects the token within a minute.
+         */
         delete: operations["revoke_token"];
         options?: never;
         head?: never;
@@ -386,10 +455,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List jobs */
+        /**
+         * List the jobs
+         * @description Return a page of the jobs that match the query. Without `order` the live jobs come first and each status begins with its oldest job, as in the first release. With `state`, several statuses or `q` the default is `newest`. A page may be short, or even empty, although more jobs follow. Only `next_cursor` shows the end of the list.
+         */
         get: operations["list_jobs"];
         put?: never;
-        /** Submit a job */
+        /**
+         * Submit a job
+         * @description Submit a job: 201 and the new job, 200 and the same job for a repeated idempotency key. With the parameter `dry_run` the job is not stored, and the answer is its placement preview.
+         */
         post: operations["submit_job"];
         delete?: never;
         options?: never;
@@ -404,7 +479,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One job, its history and its attempts */
+        /**
+         * Read a job
+         * @description Return one job with its history and its attempts.
+         */
         get: operations["read_job"];
         put?: never;
         post?: never;
@@ -423,7 +501,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a job */
+        /**
+         * Cancel a job
+         * @description Cancel a job: 202 and the job, 200 if the job is canceled already. With the parameter `force`, the agents of the job's instances end its ranks too.
+         */
         post: operations["cancel_job"];
         delete?: never;
         options?: never;
@@ -438,7 +519,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why a job is where it is, and what it waits for */
+        /**
+         * Explain the status of a job
+         * @description Return every decision about a job with its reason, the oldest first, and what the job waits for now.
+         */
         get: operations["explain_job"];
         put?: never;
         post?: never;
@@ -455,7 +539,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a rank or a driver wrote */
+        /**
+         * Read the log of a rank or a driver
+         * @description Return the newest lines of one rank, or the lines after a cursor.
+         */
         get: operations["read_logs"];
         put?: never;
         post?: never;
@@ -474,7 +561,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a suspended job go on */
+        /**
+         * Resume a suspended job
+         * @description Resume a suspended job: 202 and the job, 200 if no user or operator has suspended it. The job returns to its former position in the queue.
+         */
         post: operations["resume_job"];
         delete?: never;
         options?: never;
@@ -491,7 +581,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take a job off its instances until it is resumed */
+        /**
+         * Suspend a job
+         * @description Suspend a job until it is resumed: 202 and the job, 200 if a user or an operator has suspended it already.
+         */
         post: operations["suspend_job"];
         delete?: never;
         options?: never;
@@ -506,7 +599,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The attempts of a job over time, with its ranks grouped by equal course */
+        /**
+         * Read the timeline of a job
+         * @description Return the phases of each attempt of a job, and its ranks grouped by equal course.
+         */
         get: operations["read_timeline"];
         put?: never;
         post?: never;
@@ -523,7 +619,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who has a lock of a job */
+        /**
+         * Read a lock of a job
+         * @description Return the lock with its present owner.
+         */
         get: operations["read_lock"];
         put?: never;
         post?: never;
@@ -542,7 +641,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Acquire a lock of a job */
+        /**
+         * Acquire a lock of a job
+         * @description Acquire the lock for the owner in the body, and return it with its fencing token.
+         */
         post: operations["acquire_lock"];
         delete?: never;
         options?: never;
@@ -559,7 +661,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a lock back */
+        /**
+         * Release a lock
+         * @description Release the lock and return it.
+         */
         post: operations["release_lock"];
         delete?: never;
         options?: never;
@@ -576,7 +681,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Renew the lease of a lock */
+        /**
+         * Renew the lease of a lock
+         * @description Renew the lease of the lock and return the lock.
+         */
         post: operations["renew_lock"];
         delete?: never;
         options?: never;
@@ -591,7 +699,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who calls, and which deployment answers */
+        /**
+         * Read who the caller is
+         * @description Return who the caller is, and to which deployment the API belongs.
+         */
         get: operations["read_caller"];
         put?: never;
         post?: never;
@@ -608,7 +719,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What can be asked */
+        /**
+         * Read the OpenAPI document
+         * @description Return the OpenAPI document of all routes.
+         */
         get: operations["read_openapi"];
         put?: never;
         post?: never;
@@ -625,7 +739,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What an operator looks at first */
+        /**
+         * Read the overview
+         * @description Return the overview. A part that was never written is null or empty. So is a part of `missing`.
+         */
         get: operations["read_overview"];
         put?: never;
         post?: never;
@@ -642,7 +759,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The queue as the scheduler sees it */
+        /**
+         * Read the queue
+         * @description Return the queue as the next pass sees it: waiting and running jobs, totals by priority, quotas, reservations. The waiting jobs are paged. The first page also contains everything else, and the first 5,000 running jobs. The others are on the pages after the last waiting job. Jobs on Ray have no position, because another pass places them. With `snapshot=1` the answer is that of the scheduler's last pass. It reads no record, so a page may poll it.
+         */
         get: operations["read_queue"];
         put?: never;
         post?: never;
@@ -659,9 +779,15 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The limits of users */
+        /**
+         * Read the limits of instances and jobs
+         * @description Return the limits and their revision. A request that changes the limits must name this revision.
+         */
         get: operations["read_quotas"];
-        /** Change the limits of users */
+        /**
+         * Replace the limits of instances and jobs
+         * @description Replace the limits if they were not changed since the revision in `If-Match`, and return them.
+         */
         put: operations["write_quotas"];
         post?: never;
         delete?: never;
@@ -679,7 +805,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Exchange a token for a session */
+        /**
+         * Exchange a token for a session
+         * @description Exchange the caller's token for a session of the same or a lower role. The session is not stored. A session may be exchanged, too. The new session ends no later than the first, so sessions cannot be renewed.
+         */
         post: operations["open_session"];
         delete?: never;
         options?: never;
@@ -694,7 +823,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** GPU-hours, recoveries and incidents of the last days */
+        /**
+         * Read the figures of the last days
+         * @description Return the figures of the last days, today included, by day, by user or by priority, and of all of them together. The event recorder has rolled up the days. The time since then is added here: while nothing happens, jobs run on.
+         */
         get: operations["read_summary"];
         put?: never;
         post?: never;
@@ -711,7 +843,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The users that tokens were issued to */
+        /**
+         * List the users with tokens
+         * @description Return a page of the users that tokens were issued to, in the order of their names. A user whose tokens are all older than this directory appears with the next token.
+         */
         get: operations["list_users"];
         put?: never;
         post?: never;
@@ -728,10 +863,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tokens of a user */
+        /**
+         * List the tokens of a user
+         * @description List the tokens of the holder, the newest last, without their secrets.
+         */
         get: operations["list_user_tokens"];
         put?: never;
-        /** Issue a token for a user */
+        /**
+         * Issue a token for a user
+         * @description Issue a token for the holder. Only this answer (201) contains the token itself. A session issues none: the new token would outlive the session, and could have a higher role.
+         */
         post: operations["issue_user_token"];
         delete?: never;
         options?: never;
@@ -749,7 +890,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke a token of a user */
+        /**
+         * Revoke a token of a user
+         * @description Revoke a token of the holder. Every API rejects the token within a minute.
+         */
         delete: operations["revoke_user_token"];
         options?: never;
         head?: never;
@@ -760,73 +904,141 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @description What the system does about training tasks that a user started without the queue.
+         * @enum {string}
+         */
+        Adoption: "off" | "observe" | "recover";
+        /** @description An attempt of a job. An attempt on ECS has instances, an attempt on Ray has a submission id. */
         Attempt: {
             attempt: number;
             attempt_id: string;
             counted: boolean | null;
-            /** Format: date-time */
             ended_at: string | null;
             exit_code: number | null;
-            /** @enum {string|null} */
-            failure_kind: "INSUFFICIENT_RESOURCES" | "USER_ERROR" | "RUNTIME_ERROR" | "UNKNOWN" | "HOST_FAULT" | "HARDWARE" | "INTERRUPTED" | "REPAIR" | "INCONCLUSIVE" | null;
+            failure_kind: components["schemas"]["FailureKind"] | null;
             instances?: string[];
             message: string | null;
-            /** Format: date-time */
             started_at: string | null;
-            /** @enum {string} */
-            status: "PENDING" | "RUNNING" | "STOPPED" | "SUCCEEDED" | "FAILED";
+            status: components["schemas"]["AttemptStatus"];
             submission_id?: string;
         };
+        /**
+         * @description Status of an attempt, in the words of Ray for its jobs.
+         * @enum {string}
+         */
+        AttemptStatus: "PENDING" | "RUNNING" | "STOPPED" | "SUCCEEDED" | "FAILED";
+        /** @description The phases of an attempt, and its ranks grouped by equal course. */
+        AttemptTimeline: {
+            attempt: number;
+            attempt_id: string;
+            failure: components["schemas"]["TimelineFailure"] | null;
+            phases: components["schemas"]["Phase"][];
+            rows: components["schemas"]["RankRow"][];
+        };
+        /**
+         * @description The system that runs a job.
+         * @enum {string}
+         */
+        Backend: "ecs" | "ray";
+        /** @description A reason, which may be missing. */
         Because: {
             because?: string | null;
         };
+        /**
+         * @description State of the circuit breaker.
+         * @enum {string}
+         */
+        Breaker: "CLOSED" | "OPEN" | "HALF_OPEN";
+        /** @description An attempt of a job, or a case, or a log. */
         CaseWanted: {
             at_s?: number;
             attempt?: number;
             job_id?: string;
             log?: string;
             name?: string;
-            reports?: Record<string, never>[];
-            workers?: Record<string, never>[];
+            reports?: {
+                [key: string]: unknown;
+            }[];
+            workers?: {
+                [key: string]: unknown;
+            }[];
         };
+        /**
+         * @description Cause of a failure.
+         * @enum {string}
+         */
+        Cause: "GPU_FAULT" | "GPU_CONTEXT" | "DRIVER" | "NODE_FAULT" | "NETWORK" | "NETWORK_SLOW" | "RDMA" | "METADATA_SERVER" | "CALLER" | "WORKER_HANG" | "WORKER_CRASH" | "WORKER_ERROR" | "WORKER_STARTUP" | "STRAGGLER" | "UNEVEN_STAGE" | "GPU_MEMORY" | "HOST_MEMORY" | "CPU_CONTENTION" | "EVENT_UNDELIVERED" | "EVENT_UNPROCESSED" | "GPU_NOT_RELEASED" | "LOCK_HELD" | "APPLICATION" | "CONFIGURATION" | "NUMERICAL" | "RESOURCES" | "STORAGE" | "EXTERNAL" | "PREEMPTED" | "UNKNOWN";
+        /** @description The verdict document of a health check. */
         Check: {
             check_id: string;
-            document: Record<string, never>;
+            document: {
+                [key: string]: unknown;
+            };
         };
+        /**
+         * @description State of a health check, as far as its document and the record of its instance tell.
+         * @enum {string}
+         */
+        CheckState: "WAITING" | "RUNNING" | "ENDED" | "UNREADABLE" | "NO_DOCUMENT";
+        /** @description A health check of an instance in the list. */
+        CheckSummary: {
+            check_id: string;
+            ended_at: string | null;
+            job_id: string | null;
+            level: number | null;
+            number: number;
+            outcome: string | null;
+            refused: string | null;
+            started_at: string | null;
+            state: components["schemas"]["CheckState"];
+            summary: string | null;
+        };
+        /** @description A page of the health checks of an instance. */
         Checks: {
-            checks: {
-                check_id: string;
-                ended_at: string | null;
-                job_id: string | null;
-                level: number | null;
-                number: number;
-                outcome: string | null;
-                refused: string | null;
-                started_at: string | null;
-                /** @enum {string} */
-                state: "WAITING" | "RUNNING" | "ENDED" | "UNREADABLE" | "NO_DOCUMENT";
-                summary: string | null;
-            }[];
+            checks: components["schemas"]["CheckSummary"][];
             instance_id: string;
             next_cursor: string | null;
             total: number;
         };
-        DeadLetters: {
-            queues: {
-                letters: number;
-                /** @enum {string} */
-                queue: "failed" | "undelivered" | "scheduler";
-                shown: {
-                    account: string | null;
-                    for: string | null;
-                    kept_because: string | null;
-                    message_id: string;
-                    /** @enum {string} */
-                    queue: "failed" | "undelivered" | "scheduler";
-                    source: string | null;
-                }[];
-            }[];
+        /** @description The circuit breaker of repairs. */
+        CircuitBreaker: {
+            because: string | null;
+            blamed: {
+                [key: string]: string;
+            };
+            incident_id: string | null;
+            opens_at: number;
+            probe: string | null;
+            probe_at: string | null;
+            since: string | null;
+            state: components["schemas"]["Breaker"];
         };
+        /** @description A dead letter: its source and account, the target of a redrive, and why the letter stays. */
+        DeadLetter: {
+            account: string | null;
+            for: string | null;
+            kept_because: string | null;
+            message_id: string;
+            queue: components["schemas"]["DeadLetterQueue"];
+            source: string | null;
+        };
+        /** @description A dead-letter queue: its approximate depth, and its first dead letters. */
+        DeadLetterDepth: {
+            letters: number;
+            queue: components["schemas"]["DeadLetterQueue"];
+            shown: components["schemas"]["DeadLetter"][];
+        };
+        /**
+         * @description A dead-letter queue.
+         * @enum {string}
+         */
+        DeadLetterQueue: "failed" | "undelivered" | "scheduler";
+        /** @description The dead-letter queues. */
+        DeadLetters: {
+            queues: components["schemas"]["DeadLetterDepth"][];
+        };
+        /** @description A decision about a record, with its reason. */
         Decision: {
             /** Format: date-time */
             at: string;
@@ -836,60 +1048,64 @@ export interface components {
             reason: string;
             to: string;
         };
+        /** @description AWS will take the instance away. */
+        Departure: {
+            kind: components["schemas"]["DepartureKind"];
+            /** Format: date-time */
+            leaves_at: string;
+            sentence: string;
+            source: string;
+        };
+        /**
+         * @description Kind of an announced interruption of an instance.
+         * @enum {string}
+         */
+        DepartureKind: "INTERRUPTION" | "RETIREMENT" | "MAINTENANCE" | "REBALANCE";
+        /** @description The deployment that the API belongs to. */
+        DeploymentFacts: {
+            adopt: components["schemas"]["Adoption"];
+            cluster: string;
+            observe_only: boolean;
+            preset: components["schemas"]["Preset"];
+            region: string;
+            replace: boolean;
+        };
+        /** @description What failed, where, and with which confidence. */
         Diagnosis: {
             attempt: number | null;
-            /** @enum {string} */
-            cause: "GPU_FAULT" | "GPU_CONTEXT" | "DRIVER" | "NODE_FAULT" | "NETWORK" | "NETWORK_SLOW" | "RDMA" | "METADATA_SERVER" | "CALLER" | "WORKER_HANG" | "WORKER_CRASH" | "WORKER_ERROR" | "WORKER_STARTUP" | "STRAGGLER" | "UNEVEN_STAGE" | "GPU_MEMORY" | "HOST_MEMORY" | "CPU_CONTENTION" | "EVENT_UNDELIVERED" | "EVENT_UNPROCESSED" | "GPU_NOT_RELEASED" | "LOCK_HELD" | "APPLICATION" | "CONFIGURATION" | "NUMERICAL" | "RESOURCES" | "STORAGE" | "EXTERNAL" | "PREEMPTED" | "UNKNOWN";
+            cause: components["schemas"]["Cause"];
             confidence: number;
             decided: boolean;
             evidence: string[];
             findings: components["schemas"]["Finding"][];
             job_id: string | null;
-            more: {
-                evidence: number;
-                findings: number;
-                said: number;
-            };
-            /** @enum {string|null} */
-            next_probe: "self-report" | "kernel log" | "DCGM r1" | "pairwise allgather" | "reboot" | null;
-            outcome: {
-                /** @enum {string} */
-                cause: "GPU_FAULT" | "GPU_CONTEXT" | "DRIVER" | "NODE_FAULT" | "NETWORK" | "NETWORK_SLOW" | "RDMA" | "METADATA_SERVER" | "CALLER" | "WORKER_HANG" | "WORKER_CRASH" | "WORKER_ERROR" | "WORKER_STARTUP" | "STRAGGLER" | "UNEVEN_STAGE" | "GPU_MEMORY" | "HOST_MEMORY" | "CPU_CONTENTION" | "EVENT_UNDELIVERED" | "EVENT_UNPROCESSED" | "GPU_NOT_RELEASED" | "LOCK_HELD" | "APPLICATION" | "CONFIGURATION" | "NUMERICAL" | "RESOURCES" | "STORAGE" | "EXTERNAL" | "PREEMPTED" | "UNKNOWN";
-                chinese: string;
-                english: string;
-                held: boolean | null;
-                where: string;
-            } | null;
-            page: {
-                en: string;
-                zh: string;
-            };
-            /** @enum {string} */
-            remedy: "FAIL" | "RESTART" | "WAIT" | "LEAVE_OUT" | "CHECK" | "RELEASE" | "PERSON" | "NOTHING";
-            rivals: {
-                /** @enum {string} */
-                cause: "GPU_FAULT" | "GPU_CONTEXT" | "DRIVER" | "NODE_FAULT" | "NETWORK" | "NETWORK_SLOW" | "RDMA" | "METADATA_SERVER" | "CALLER" | "WORKER_HANG" | "WORKER_CRASH" | "WORKER_ERROR" | "WORKER_STARTUP" | "STRAGGLER" | "UNEVEN_STAGE" | "GPU_MEMORY" | "HOST_MEMORY" | "CPU_CONTENTION" | "EVENT_UNDELIVERED" | "EVENT_UNPROCESSED" | "GPU_NOT_RELEASED" | "LOCK_HELD" | "APPLICATION" | "CONFIGURATION" | "NUMERICAL" | "RESOURCES" | "STORAGE" | "EXTERNAL" | "PREEMPTED" | "UNKNOWN";
-                confidence: number;
-                evidence: string[];
-                follows: boolean;
-                scope: {
-                    /** @enum {string} */
-                    kind: "gpu" | "rank" | "worker" | "instance" | "rack" | "job";
-                    names: string[];
-                };
-            }[];
+            more: components["schemas"]["LeftOut"];
+            next_probe: components["schemas"]["Probe"] | null;
+            outcome: components["schemas"]["RemedyOutcome"] | null;
+            page: components["schemas"]["ReportText"];
+            remedy: components["schemas"]["Remedy"];
+            rivals: components["schemas"]["Rival"][];
             said: components["schemas"]["Finding"][];
-            scope: {
-                /** @enum {string} */
-                kind: "gpu" | "rank" | "worker" | "instance" | "rack" | "job";
-                names: string[];
-            };
+            scope: components["schemas"]["Scope"];
             unread_logs: {
                 [key: string]: string;
             };
             version: string;
         };
+        /** @description A diagnosis, or the findings in the log of the request. */
         DiagnosisOrLogFindings: components["schemas"]["Diagnosis"] | components["schemas"]["LogFindings"];
+        /** @description The diagnosis that led to the last decision about a failed attempt. */
+        DiagnosisResult: {
+            attempt: number;
+            cause: components["schemas"]["Cause"];
+            confidence: number;
+            decided: boolean;
+            instances: string[];
+            remedy: components["schemas"]["Remedy"];
+            sentence: string;
+            where: string;
+        };
+        /** @description An event of a job or an instance. */
         Event: {
             after: string | null;
             /** Format: date-time */
@@ -897,44 +1113,71 @@ export interface components {
             attempt: number | null;
             before: string | null;
             check_id: string | null;
-            diagnosis: {
-                cause: string;
-                confidence: number;
-                decided: boolean;
-                gpus: string[];
-                instances: string[];
-                remedy: string;
-                sentence: string;
-            } | null;
-            failure: {
-                exit_code: number | null;
-                instance_id: string;
-                rank: number;
-            } | null;
+            diagnosis: components["schemas"]["EventDiagnosis"] | null;
+            failure: components["schemas"]["EventFailure"] | null;
             id: string;
             incident_id: string | null;
             instance_id: string | null;
             job_id: string | null;
-            /** @enum {string} */
-            kind: "job_state_changed" | "instance_state_changed" | "recovery_started" | "recovery_succeeded" | "recovery_failed" | "operator_action_required";
-            message: {
-                severity: string;
-                subject: string;
-            } | null;
+            kind: components["schemas"]["EventKind"];
+            message: components["schemas"]["Message"] | null;
             reason: string;
         };
+        /** @description The diagnosis that an event reports. */
+        EventDiagnosis: {
+            cause: string;
+            confidence: number;
+            decided: boolean;
+            gpus: string[];
+            instances: string[];
+            remedy: string;
+            sentence: string;
+        };
+        /** @description The rank whose failure an event reports. */
+        EventFailure: {
+            exit_code: number | null;
+            instance_id: string;
+            rank: number;
+        };
+        /**
+         * @description Kind of an event: its detail type on the bus, in lower case with underscores.
+         * @enum {string}
+         */
+        EventKind: "job_state_changed" | "instance_state_changed" | "recovery_started" | "recovery_succeeded" | "recovery_failed" | "operator_action_required";
+        /**
+         * @description What a decision about a job was, in the words of seed 004.
+         *
+         *     RETRY_SCHEDULED: the attempt is over, and another follows.
+         *     SUBMIT:          the backend has accepted the attempt.
+         *     RAY_STATUS_SYNC: the decision follows from the status of the driver, as Ray reported it.
+         *     STATE_TRANSITION: any other decision.
+         * @enum {string}
+         */
+        EventType: "STATE_TRANSITION" | "SUBMIT" | "RAY_STATUS_SYNC" | "RETRY_SCHEDULED";
+        /** @description Events in the order of time, the newest last. */
         Events: {
             events: components["schemas"]["Event"][];
             next_cursor: string;
         };
+        /** @description Every decision about a job, and what the job waits for. */
         Explanation: {
             decisions: components["schemas"]["JobDecision"][];
             job_id: string;
             pending: components["schemas"]["Foresight"] | null;
             reason: string;
-            /** @enum {string} */
-            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+            status: components["schemas"]["JobStatus"];
         };
+        /**
+         * @description Why an attempt failed: `failure_kind` of the job API, and further kinds for faulty instances.
+         * @enum {string}
+         */
+        FailureKind: "INSUFFICIENT_RESOURCES" | "USER_ERROR" | "RUNTIME_ERROR" | "UNKNOWN" | "HOST_FAULT" | "HARDWARE" | "INTERRUPTED" | "REPAIR" | "INCONCLUSIVE";
+        /** @description A field of a request that is wrong. */
+        FieldProblem: {
+            detail: string;
+            field: string;
+        };
+        /** @description Figures of a time: GPU-hours, recoveries, incidents and jobs. */
         Figures: {
             ettr: number | null;
             ettr_share: number | null;
@@ -956,6 +1199,7 @@ export interface components {
             recovery_s_p90: number | null;
             running_share: number | null;
         };
+        /** @description A finding: a row of the tables of diagnosis, and its evidence. */
         Finding: {
             cause: string | null;
             chinese: string;
@@ -965,107 +1209,56 @@ export interface components {
             row: string;
             weight: number;
         };
+        /** @description The fleet limits, and the instances that get no job. */
         Fleet: {
-            breaker: {
-                because: string | null;
-                blamed: {
-                    [key: string]: string;
-                };
-                incident_id: string | null;
-                opens_at: number;
-                probe: string | null;
-                /** Format: date-time */
-                probe_at: string | null;
-                /** Format: date-time */
-                since: string | null;
-                /** @enum {string} */
-                state: "CLOSED" | "OPEN" | "HALF_OPEN";
-            };
-            deaf: {
-                because: string;
-                incident_id: string;
-                /** Format: date-time */
-                since: string;
-            } | null;
-            for_a_person: {
-                because: string;
-                instance_id: string;
-                /** Format: date-time */
-                since: string;
-            }[];
+            breaker: components["schemas"]["CircuitBreaker"];
+            deaf: components["schemas"]["Outage"] | null;
+            for_a_person: components["schemas"]["InstanceForOperator"][];
             gpu_instances: number;
             gpu_instances_counted: boolean;
-            held: {
-                because: string;
-                evidence: string | null;
-                instance_id: string;
-                /** @enum {string|null} */
-                rung: "CHECK" | "REBOOT" | "REPLACE" | null;
-                /** Format: date-time */
-                since: string;
-            }[];
+            held: components["schemas"]["HeldRepair"][];
             observe_only: boolean;
-            out_of_use: {
-                because: string;
-                instance_id: string;
-                /** @enum {string} */
-                kind: "held" | "quarantined" | "repair" | "draining" | "orphaned" | "impaired" | "lost" | "leaving" | "disconnected";
-                /** Format: date-time */
-                since: string | null;
-            }[];
+            out_of_use: components["schemas"]["InstanceOutOfUse"][];
             out_of_use_more: number;
-            pause: {
-                /** Format: date-time */
-                at: string;
-                because: string;
-                by: string;
-            } | null;
+            pause: components["schemas"]["Pause"] | null;
             repairing: string[];
             repairs_at_once_max: number;
             replace: boolean;
             unreadable: string[];
         };
+        /** @description The totals and the fleet limits of the last reconcile cycle. */
         FleetLimits: {
-            /** Format: date-time */
             as_of: string | null;
             limits: components["schemas"]["Fleet"] | null;
             totals: components["schemas"]["FleetTotals"] | null;
         };
+        /** @description The status of every instance, in columns. */
         FleetMap: {
-            /** Format: date-time */
             as_of: string | null;
-            /** Format: byte */
             flags: string;
             gpu_history: boolean;
-            /** Format: byte */
             job: string;
             jobs: string[];
             members: string | null;
-            /** Format: byte */
             status: string;
-            /** Format: byte */
             status_at: string;
             statuses: string[];
-            /** Format: byte */
             utilisation: string | null;
         };
+        /** @description The instances of the fleet map and their places, in columns. */
         FleetMembers: {
-            /** Format: date-time */
             as_of: string | null;
-            /** Format: byte */
             gpus: string;
-            /** Format: byte */
             group: string;
             groups: string[];
             ids: string[];
             members: string | null;
-            /** Format: byte */
             rack: string;
             racks: string[];
-            /** Format: byte */
             zone: string;
             zones: string[];
         };
+        /** @description Numbers of instances and GPUs. */
         FleetTotals: {
             by_status: {
                 [key: string]: number;
@@ -1079,53 +1272,82 @@ export interface components {
             instances_in_use: number;
             silent: number;
         };
+        /** @description Placement preview: where a job would run now, or what it waits for. */
         Foresight: {
             blockers: string[];
-            /** Format: date-time */
             earliest_at: string | null;
             instances: string[];
             position: number | null;
             sentence: string;
-            /** @enum {string|null} */
-            short_of: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "permission" | null;
+            short_of: components["schemas"]["RejectionKind"] | null;
             would_start: boolean;
             would_suspend: string[];
         };
+        /** @description An error that API Gateway answers with by itself, such as a rate limit. It does not reach the function. */
+        GatewayMessage: {
+            message: string;
+        };
+        /** @description The gauges of the GPUs of an instance over time. */
         Gauges: {
             at: string[];
             /** Format: date-time */
             from: string;
-            gpus: {
-                gpu: number;
-                memory_temperature: {
-                    max: (number | null)[];
-                    min: (number | null)[];
-                };
-                memory_used_mib: {
-                    max: (number | null)[];
-                    min: (number | null)[];
-                };
-                power_w: {
-                    max: (number | null)[];
-                    min: (number | null)[];
-                };
-                temperature: {
-                    max: (number | null)[];
-                    min: (number | null)[];
-                };
-                utilisation: {
-                    max: (number | null)[];
-                    min: (number | null)[];
-                };
-            }[];
+            gpus: components["schemas"]["GpuGauges"][];
             instance_id: string;
             /** Format: date-time */
             to: string;
         };
+        /** @description The gauges of a GPU: percent, degrees Celsius twice, watts, MiB. */
+        GpuGauges: {
+            gpu: number;
+            memory_temperature: components["schemas"]["Range"];
+            memory_used_mib: components["schemas"]["Range"];
+            power_w: components["schemas"]["Range"];
+            temperature: components["schemas"]["Range"];
+            utilisation: components["schemas"]["Range"];
+        };
+        /**
+         * @description GPU health that an agent reports for its instance.
+         * @enum {string}
+         */
+        GpuHealth: "ok" | "impaired" | "unknown";
+        /** @description What a source reports about an instance. */
+        HealthReport: {
+            sentence: string;
+            /** Format: date-time */
+            since: string;
+            status: components["schemas"]["HealthStatus"];
+        };
+        /**
+         * @description Status that a health source reports. INSUFFICIENT_DATA is neither OK nor IMPAIRED.
+         * @enum {string}
+         */
+        HealthStatus: "OK" | "IMPAIRED" | "INSUFFICIENT_DATA" | "INITIALIZING";
+        /** @description The latest heartbeat of an instance. */
+        Heartbeat: {
+            boot_id: string | null;
+            booted_at: string | null;
+            health: components["schemas"]["GpuHealth"] | null;
+            inventory: components["schemas"]["Inventory"] | null;
+            liveness: components["schemas"]["Liveness"];
+            ranks: components["schemas"]["RankHeartbeat"][];
+            /** Format: date-time */
+            seen_at: string;
+            sentence: string | null;
+        };
+        /** @description A repair that a limit blocks. */
+        HeldRepair: {
+            because: string;
+            evidence: string | null;
+            instance_id: string;
+            rung: components["schemas"]["RepairLevel"] | null;
+            /** Format: date-time */
+            since: string;
+        };
+        /** @description An incident: a failure, and what was done about it. */
         Incident: {
             attempts: number[];
             cause: string | null;
-            /** Format: date-time */
             closed_at: string | null;
             confidence: number | null;
             decided: boolean;
@@ -1137,21 +1359,24 @@ export interface components {
             job_id: string | null;
             /** Format: date-time */
             opened_at: string;
-            /** @enum {string|null} */
-            outcome: "recovered" | "failed" | "canceled" | "in_service" | "gone" | null;
+            outcome: components["schemas"]["IncidentOutcome"] | null;
             phases: components["schemas"]["Phase"][];
             priority: string | null;
             reason: string;
-            /** Format: date-time */
             recovered_at: string | null;
             /** @enum {string} */
             state: "open" | "closed";
             user: string | null;
         };
+        /**
+         * @description How an incident ended.
+         * @enum {string}
+         */
+        IncidentOutcome: "recovered" | "failed" | "canceled" | "in_service" | "gone";
+        /** @description An incident with its events, and those of the instances that were checked or repaired for it. */
         IncidentThread: {
             attempts: number[];
             cause: string | null;
-            /** Format: date-time */
             closed_at: string | null;
             confidence: number | null;
             decided: boolean;
@@ -1165,218 +1390,131 @@ export interface components {
             left_out: number;
             /** Format: date-time */
             opened_at: string;
-            /** @enum {string|null} */
-            outcome: "recovered" | "failed" | "canceled" | "in_service" | "gone" | null;
-            passed_checks: {
-                instances: number;
-                named: string[];
-            };
+            outcome: components["schemas"]["IncidentOutcome"] | null;
+            passed_checks: components["schemas"]["PassedChecks"];
             phases: components["schemas"]["Phase"][];
             priority: string | null;
             reason: string;
-            /** Format: date-time */
             recovered_at: string | null;
             /** @enum {string} */
             state: "open" | "closed";
             user: string | null;
         };
+        /** @description A page of incidents, the latest first. */
         Incidents: {
             incidents: components["schemas"]["Incident"][];
             next_cursor: string | null;
         };
-        /** @description node_agent and heartbeat are there when one instance is read */
+        /** @description An instance with its history. `node_agent` and `heartbeat` are there when one instance is read. */
         Instance: {
             agent_connected: boolean;
             availability_zone: string;
             boot_id: string | null;
-            /** Format: date-time */
             booted_at: string | null;
             claims: {
                 [key: string]: number;
             };
             container_instance_id: string;
-            /** Format: date-time */
             deadline_at: string | null;
-            departure: {
-                /** @enum {string} */
-                kind: "INTERRUPTION" | "RETIREMENT" | "MAINTENANCE" | "REBALANCE";
-                /** Format: date-time */
-                leaves_at: string;
-                sentence: string;
-                source: string;
-            } | null;
+            departure: components["schemas"]["Departure"] | null;
             drained: boolean;
             ecs_status: string;
             epoch: number;
             gpus: number;
             group: string;
             health: {
-                [key: string]: {
-                    sentence: string;
-                    /** Format: date-time */
-                    since: string;
-                    /** @enum {string} */
-                    status: "OK" | "IMPAIRED" | "INSUFFICIENT_DATA" | "INITIALIZING";
-                };
+                [key: string]: components["schemas"]["HealthReport"];
             };
-            heartbeat?: {
-                boot_id: string | null;
-                /** Format: date-time */
-                booted_at: string | null;
-                /** @enum {string|null} */
-                health: "ok" | "impaired" | "unknown" | null;
-                inventory: {
-                    agent?: string;
-                    /** Format: date-time */
-                    at: string;
-                    driver?: string | null;
-                    gpus: Record<string, never>[];
-                } | null;
-                /** @enum {string} */
-                liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
-                ranks: {
-                    attempt: number;
-                    job_id: string;
-                    rank: number;
-                    /** Format: date-time */
-                    seen_at: string;
-                }[];
-                /** Format: date-time */
-                seen_at: string;
-                sentence: string | null;
-            } | null;
-            held: {
-                because: string;
-                /** Format: date-time */
-                since: string;
-            } | null;
+            heartbeat?: components["schemas"]["Heartbeat"] | null;
+            held: components["schemas"]["RepairHeld"] | null;
             history: components["schemas"]["Decision"][];
             incident_id: string | null;
             instance_id: string;
-            lemon: {
-                made_of: string | null;
-                score: number;
-                signals: {
-                    [key: string]: number;
-                };
-            };
-            need: {
-                evidence: string;
-                job_id: string | null;
-                /** @enum {string} */
-                rung: "CHECK" | "REBOOT" | "REPLACE";
-                /** Format: date-time */
-                seen_at: string;
-            } | null;
-            node_agent?: {
-                /** @enum {string} */
-                liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
-                /** Format: date-time */
-                seen_at: string;
-            } | null;
-            out_of_use: {
-                because: string;
-                /** @enum {string} */
-                kind: "held" | "quarantined" | "repair" | "draining" | "orphaned" | "impaired" | "lost" | "leaving" | "disconnected";
-                /** Format: date-time */
-                since: string | null;
-            }[];
+            lemon: components["schemas"]["UnreliabilityScore"];
+            need: components["schemas"]["RepairNeed"] | null;
+            node_agent?: components["schemas"]["NodeAgent"] | null;
+            out_of_use: components["schemas"]["OutOfUseReason"][];
             rack: string;
             reason: string;
             reserved_for: string | null;
-            /** Format: date-time */
             silent_since: string | null;
-            /** @enum {string} */
-            status: "AVAILABLE" | "CHECKING" | "REBOOTING" | "REPLACING" | "VERIFYING" | "QUARANTINED" | "GONE";
+            status: components["schemas"]["InstanceStatus"];
             /** Format: date-time */
             status_at: string;
             suspicion: string | null;
         };
+        /** @description An instance that needs an operator. */
+        InstanceForOperator: {
+            because: string;
+            instance_id: string;
+            /** Format: date-time */
+            since: string;
+        };
+        /** @description An instance that gets no job, and why. */
+        InstanceOutOfUse: {
+            because: string;
+            instance_id: string;
+            kind: components["schemas"]["OutOfUse"];
+            since: string | null;
+        };
+        /**
+         * @description The statuses of an instance. The comment beside a status says what the instance waits for.
+         * @enum {string}
+         */
+        InstanceStatus: "AVAILABLE" | "CHECKING" | "REBOOTING" | "REPLACING" | "VERIFYING" | "QUARANTINED" | "GONE";
+        /** @description An instance in a list. */
         InstanceSummary: {
             agent_connected: boolean;
             availability_zone: string;
             boot_id: string | null;
-            /** Format: date-time */
             booted_at: string | null;
             claims: {
                 [key: string]: number;
             };
             container_instance_id: string;
-            /** Format: date-time */
             deadline_at: string | null;
-            departure: {
-                /** @enum {string} */
-                kind: "INTERRUPTION" | "RETIREMENT" | "MAINTENANCE" | "REBALANCE";
-                /** Format: date-time */
-                leaves_at: string;
-                sentence: string;
-                source: string;
-            } | null;
+            departure: components["schemas"]["Departure"] | null;
             drained: boolean;
             ecs_status: string;
             epoch: number;
             gpus: number;
             group: string;
             health: {
-                [key: string]: {
-                    sentence: string;
-                    /** Format: date-time */
-                    since: string;
-                    /** @enum {string} */
-                    status: "OK" | "IMPAIRED" | "INSUFFICIENT_DATA" | "INITIALIZING";
-                };
+                [key: string]: components["schemas"]["HealthReport"];
             };
-            held: {
-                because: string;
-                /** Format: date-time */
-                since: string;
-            } | null;
+            held: components["schemas"]["RepairHeld"] | null;
             incident_id: string | null;
             instance_id: string;
-            lemon: {
-                made_of: string | null;
-                score: number;
-                signals: {
-                    [key: string]: number;
-                };
-            };
-            need: {
-                evidence: string;
-                job_id: string | null;
-                /** @enum {string} */
-                rung: "CHECK" | "REBOOT" | "REPLACE";
-                /** Format: date-time */
-                seen_at: string;
-            } | null;
-            node_agent: {
-                /** @enum {string} */
-                liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
-                /** Format: date-time */
-                seen_at: string;
-            } | null;
-            out_of_use: {
-                because: string;
-                /** @enum {string} */
-                kind: "held" | "quarantined" | "repair" | "draining" | "orphaned" | "impaired" | "lost" | "leaving" | "disconnected";
-                /** Format: date-time */
-                since: string | null;
-            }[];
+            lemon: components["schemas"]["UnreliabilityScore"];
+            need: components["schemas"]["RepairNeed"] | null;
+            node_agent: components["schemas"]["NodeAgent"] | null;
+            out_of_use: components["schemas"]["OutOfUseReason"][];
             rack: string;
             reason: string;
             reserved_for: string | null;
-            /** Format: date-time */
             silent_since: string | null;
-            /** @enum {string} */
-            status: "AVAILABLE" | "CHECKING" | "REBOOTING" | "REPLACING" | "VERIFYING" | "QUARANTINED" | "GONE";
+            status: components["schemas"]["InstanceStatus"];
             /** Format: date-time */
             status_at: string;
             suspicion: string | null;
         };
+        /** @description A page of instances. */
         Instances: {
             instances: components["schemas"]["InstanceSummary"][];
             next_cursor: string | null;
             unreadable: string[];
         };
+        /** @description The GPUs of an instance as its agent reported them. */
+        Inventory: {
+            agent?: string;
+            /** Format: date-time */
+            at: string;
+            driver?: string | null;
+            gpus: {
+                [key: string]: unknown;
+            }[];
+        };
+        /** @description A job with its history and its attempts. */
         Job: {
             /** @enum {string} */
             asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
@@ -1387,35 +1525,14 @@ export interface components {
             attempts_uncounted: {
                 [key: string]: number;
             };
-            /** @enum {string} */
-            backend: "ecs" | "ray";
+            backend: components["schemas"]["Backend"];
             checkpoint_dir: string;
             command: string[];
             container: string;
-            /** Format: date-time */
             deadline_at: string | null;
-            diagnosis: {
-                attempt: number;
-                /** @enum {string} */
-                cause: "GPU_FAULT" | "GPU_CONTEXT" | "DRIVER" | "NODE_FAULT" | "NETWORK" | "NETWORK_SLOW" | "RDMA" | "METADATA_SERVER" | "CALLER" | "WORKER_HANG" | "WORKER_CRASH" | "WORKER_ERROR" | "WORKER_STARTUP" | "STRAGGLER" | "UNEVEN_STAGE" | "GPU_MEMORY" | "HOST_MEMORY" | "CPU_CONTENTION" | "EVENT_UNDELIVERED" | "EVENT_UNPROCESSED" | "GPU_NOT_RELEASED" | "LOCK_HELD" | "APPLICATION" | "CONFIGURATION" | "NUMERICAL" | "RESOURCES" | "STORAGE" | "EXTERNAL" | "PREEMPTED" | "UNKNOWN";
-                confidence: number;
-                decided: boolean;
-                instances: string[];
-                /** @enum {string} */
-                remedy: "FAIL" | "RESTART" | "WAIT" | "LEAVE_OUT" | "CHECK" | "RELEASE" | "PERSON" | "NOTHING";
-                sentence: string;
-                where: string;
-            } | null;
+            diagnosis: components["schemas"]["DiagnosisResult"] | null;
             entrypoint: string;
-            failure: {
-                /** Format: date-time */
-                at: string;
-                exit_code: number | null;
-                instance_id: string;
-                kind: string;
-                rank: number;
-                sentence: string;
-            } | null;
+            failure: components["schemas"]["JobFailure"] | null;
             group: string;
             held: boolean;
             history: components["schemas"]["JobDecision"][];
@@ -1425,11 +1542,9 @@ export interface components {
             job_id: string;
             max_runtime_s: number | null;
             n_gpus_per_node: number;
-            /** Format: date-time */
             next_run_at: string | null;
             nnodes: number;
-            /** @enum {string} */
-            origin: "SUBMITTED" | "ADOPTED";
+            origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             /** Format: date-time */
@@ -1439,62 +1554,69 @@ export interface components {
             records: string | null;
             repairing: string[];
             short_of: string | null;
-            /** @enum {string} */
-            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+            status: components["schemas"]["JobStatus"];
             /** Format: date-time */
             status_at: string;
             suspend_grace_s: number;
-            /** Format: date-time */
             suspended_at: string | null;
             suspended_for: string | null;
             task_definition: string;
             user: string;
             workload: string;
         };
+        /** @description A decision about a job, with its reason. */
         JobDecision: {
             /** Format: date-time */
             at: string;
             attempt: number;
             event: string;
-            /** @enum {string} */
-            event_type: "STATE_TRANSITION" | "SUBMIT" | "RAY_STATUS_SYNC" | "RETRY_SCHEDULED";
+            event_type: components["schemas"]["EventType"];
             from: string | null;
             reason: string;
             to: string;
         };
+        /** @description The first rank that failed. */
+        JobFailure: {
+            /** Format: date-time */
+            at: string;
+            exit_code: number | null;
+            instance_id: string;
+            kind: string;
+            rank: number;
+            sentence: string;
+        };
+        /** @description The job that already has this idempotency key, or with `dry_run=1` a placement preview. */
         JobOrForesight: components["schemas"]["Job"] | components["schemas"]["Foresight"];
+        /** @description A job in a list with `fields=list`. */
         JobRow: {
             /** @enum {string} */
             asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             attempt: number;
             attempts_counted: number;
             attempts_max: number;
-            /** @enum {string} */
-            backend: "ecs" | "ray";
+            backend: components["schemas"]["Backend"];
             group: string;
             held: boolean;
             incident_id: string | null;
             job_id: string;
             n_gpus_per_node: number;
             nnodes: number;
-            /** @enum {string} */
-            origin: "SUBMITTED" | "ADOPTED";
+            origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             /** Format: date-time */
             queued_at: string;
             reason: string;
             short_of: string | null;
-            /** @enum {string} */
-            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+            status: components["schemas"]["JobStatus"];
             /** Format: date-time */
             status_at: string;
             user: string;
         };
+        /** @description A training job: `nnodes` instances with `n_gpus_per_node` GPUs each, and a rank on every instance. */
         JobSpec: {
             attempts_max?: number | null;
-            /** @enum {string} */
-            backend?: "ecs" | "ray";
+            backend?: ("ecs" | "ray") | null;
             checkpoint_dir?: string | null;
             code_path?: string | null;
             command?: string[] | null;
@@ -1513,14 +1635,12 @@ export interface components {
             n_gpus_per_node: number;
             nnodes: number;
             overrides?: string[] | null;
-            /** @default NORMAL */
-            priority: ("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0);
-            runtime_env?: Record<string, never> | null;
+            priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
+            runtime_env?: components["schemas"]["RuntimeEnv"] | null;
             save_freq?: number | null;
             /** @default 5 */
             suspend_grace_s: number | null;
             task_definition?: string | null;
-            /** @enum {string|null} */
             template?: "verl" | null;
             test_freq?: number | null;
             total_epochs?: number | null;
@@ -1530,15 +1650,19 @@ export interface components {
             val_file?: string | null;
             workload: string;
         };
+        /**
+         * @description The statuses of a job. The comment beside a status says what the job waits for.
+         * @enum {string}
+         */
+        JobStatus: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+        /** @description A job in a list. */
         JobSummary: {
             /** @enum {string} */
             asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             attempt: number;
             attempts_counted: number;
             attempts_max: number;
-            /** @enum {string} */
-            backend: "ecs" | "ray";
-            /** Format: date-time */
+            backend: components["schemas"]["Backend"];
             deadline_at: string | null;
             group: string;
             held: boolean;
@@ -1546,11 +1670,9 @@ export interface components {
             instances: string[];
             job_id: string;
             n_gpus_per_node: number;
-            /** Format: date-time */
             next_run_at: string | null;
             nnodes: number;
-            /** @enum {string} */
-            origin: "SUBMITTED" | "ADOPTED";
+            origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             /** Format: date-time */
@@ -1558,32 +1680,64 @@ export interface components {
             reason: string;
             repairing: string[];
             short_of: string | null;
-            /** @enum {string} */
-            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+            status: components["schemas"]["JobStatus"];
             /** Format: date-time */
             status_at: string;
             task_definition: string;
             user: string;
             workload: string;
         };
+        /** @description A page of jobs. */
         Jobs: {
             jobs: (components["schemas"]["JobSummary"] | components["schemas"]["JobRow"])[];
             next_cursor: string | null;
             unreadable: string[];
         };
-        LimitsWanted: {
-            limits: {
-                instances?: {
-                    [key: string]: number;
-                } | null;
-                max_running_jobs?: number | null;
-                max_running_jobs_per_user?: number | null;
-            };
+        /** @description Numbers of entries that the lists of a diagnosis leave out. */
+        LeftOut: {
+            evidence: number;
+            findings: number;
+            said: number;
         };
+        /** @description Limits of instances by `user/PRIORITY/group`, and of running jobs; no limit is null. */
+        Limits: {
+            instances: {
+                [key: string]: number;
+            } | null;
+            max_running_jobs: number | null;
+            max_running_jobs_per_user: number | null;
+        };
+        /** @description New limits. The answer to GET can be sent back, with its revision; the header `If-Match` decides. */
+        LimitsWanted: {
+            limits: components["schemas"]["LimitsWish"];
+            revision?: unknown;
+        };
+        /** @description New limits of instances by `user/PRIORITY/group`, and of running jobs. No limit is null. */
+        LimitsWish: {
+            instances?: {
+                [key: string]: number;
+            } | null;
+            max_running_jobs?: number | null;
+            max_running_jobs_per_user?: number | null;
+        };
+        /**
+         * @description What a log line reports.
+         * @enum {string}
+         */
+        LineKind: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
+        /**
+         * @description What a line means for the search of the cause.
+         * @enum {string}
+         */
+        LineRole: "root" | "cascade" | "confirmation" | "warning" | "advice";
+        /**
+         * @description Liveness of an instance, by the time since its last heartbeat.
+         * @enum {string}
+         */
+        Liveness: "HEARD" | "SUSPECT" | "UNREACHABLE" | "LOST";
+        /** @description A lock of a job with its present owner. */
         Lock: {
-            /** Format: date-time */
             acquired_at: string | null;
-            /** Format: date-time */
             expires_at: string | null;
             has_ended: boolean;
             instance_id: string | null;
@@ -1592,6 +1746,7 @@ export interface components {
             owner: string | null;
             token: number;
         };
+        /** @description The renewal of a lock's lease. */
         LockRenewal: {
             job_id: string;
             /** @default 60 */
@@ -1599,11 +1754,13 @@ export interface components {
             owner: string;
             token: number;
         };
+        /** @description The release of a lock. */
         LockReturn: {
             job_id: string;
             owner: string;
             token: number;
         };
+        /** @description A wish for a lock of a job. */
         LockWish: {
             holder?: string | null;
             job_id: string;
@@ -1612,60 +1769,68 @@ export interface components {
             owner: string;
             rank?: number | null;
         };
-        LogFinding: {
-            /** @enum {string} */
-            kind: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
+        /** @description The line of a log that names the cause. */
+        LogCause: {
+            class: components["schemas"]["LogClass"];
+            kind: components["schemas"]["LineKind"];
             line: string;
             number: number;
-            /** @enum {string} */
-            role: "root" | "cascade" | "confirmation" | "warning" | "advice";
+            policy: string;
+            role: components["schemas"]["LineRole"];
         };
+        /**
+         * @description The origin of a failure.
+         * @enum {string}
+         */
+        LogClass: "insufficient resources" | "user error" | "runtime error" | "unknown" | "hardware or node" | "cascade" | "network or a peer's death" | "external dependency" | "storage" | "storage or resources" | "node environment" | "numerical" | "infrastructure policy" | "none";
+        /** @description A line of a log that a signature matches. */
+        LogFinding: {
+            kind: components["schemas"]["LineKind"];
+            line: string;
+            number: number;
+            role: components["schemas"]["LineRole"];
+        };
+        /** @description The findings in a log, by line. */
         LogFindings: {
-            cause: {
-                /** @enum {string} */
-                class: "insufficient resources" | "user error" | "runtime error" | "unknown" | "hardware or node" | "cascade" | "network or a peer's death" | "external dependency" | "storage" | "storage or resources" | "node environment" | "numerical" | "infrastructure policy" | "none";
-                /** @enum {string} */
-                kind: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
-                line: string;
-                number: number;
-                policy: string;
-                /** @enum {string} */
-                role: "root" | "cascade" | "confirmation" | "warning" | "advice";
-            } | null;
+            cause: components["schemas"]["LogCause"] | null;
             findings: components["schemas"]["LogFinding"][];
             name: string;
-            /** @enum {string} */
-            verdict: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
+            verdict: components["schemas"]["LineKind"];
         };
+        /** @description A line of a rank's log. */
+        LogLine: {
+            at: string | null;
+            text: string;
+        };
+        /** @description A page of a rank's log. */
         LogLines: {
             attempt: number;
             job_id: string;
-            lines: {
-                /** Format: date-time */
-                at: string | null;
-                text: string;
-            }[];
+            lines: components["schemas"]["LogLine"][];
             next_cursor: string | null;
             rank: number;
         };
-        Me: {
-            deployment: {
-                /** @enum {string} */
-                adopt: "off" | "observe" | "recover";
-                cluster: string;
-                observe_only: boolean;
-                /** @enum {string} */
-                preset: "classic" | "adaptive";
-                region: string;
-                replace: boolean;
-            };
+        /** @description A repair or a health check in the row of a timeline. */
+        Mark: {
             /** Format: date-time */
+            since: string;
+            status: string;
+            until: string | null;
+        };
+        /** @description The caller, and the deployment that answers. */
+        Me: {
+            deployment: components["schemas"]["DeploymentFacts"];
             expires_at: string | null;
             is_session: boolean;
-            /** @enum {string|null} */
-            role: "viewer" | "user" | "operator" | null;
+            role: components["schemas"]["Role"] | null;
             user: string;
         };
+        /** @description A message to operators. */
+        Message: {
+            severity: string;
+            subject: string;
+        };
+        /** @description A new token of an instance's agent. No other answer contains the token. */
         NewNodeToken: {
             /** Format: date-time */
             expires_at: string;
@@ -1675,19 +1840,19 @@ export interface components {
             issued_by: string;
             live: boolean;
             note: string;
-            /** Format: date-time */
             revoked_at: string | null;
             token: string;
             token_id: string;
         };
+        /** @description A new session. No other answer contains it. */
         NewSession: {
             /** Format: date-time */
             expires_at: string;
-            /** @enum {string} */
-            role: "viewer" | "user" | "operator";
+            role: components["schemas"]["Role"];
             session: string;
             user: string;
         };
+        /** @description A new token of a user. No other answer contains the token. */
         NewUserToken: {
             /** Format: date-time */
             expires_at: string;
@@ -1697,13 +1862,18 @@ export interface components {
             issued_by: string;
             live: boolean;
             note: string;
-            /** Format: date-time */
             revoked_at: string | null;
-            /** @enum {string} */
-            role: "viewer" | "user" | "operator";
+            role: components["schemas"]["Role"];
             token: string;
             user: string;
         };
+        /** @description The node agent of an instance. */
+        NodeAgent: {
+            liveness: components["schemas"]["Liveness"];
+            /** Format: date-time */
+            seen_at: string;
+        };
+        /** @description A token of an instance's agent, without its secret. */
         NodeToken: {
             /** Format: date-time */
             expires_at: string;
@@ -1713,296 +1883,372 @@ export interface components {
             issued_by: string;
             live: boolean;
             note: string;
-            /** Format: date-time */
             revoked_at: string | null;
             token_id: string;
         };
+        /** @description The tokens of an instance, the newest last. */
         NodeTokens: {
             instance_id: string;
             tokens: components["schemas"]["NodeToken"][];
         };
-        OpenApi: Record<string, never>;
-        Overview: {
+        /** @description An OpenAPI document. */
+        OpenApi: {
+            [key: string]: unknown;
+        };
+        /**
+         * @description How a job entered the system.
+         * @enum {string}
+         */
+        Origin: "SUBMITTED" | "ADOPTED";
+        /**
+         * @description Why a host of the cluster gets no job.
+         * @enum {string}
+         */
+        OutOfUse: "held" | "quarantined" | "repair" | "draining" | "orphaned" | "impaired" | "lost" | "leaving" | "disconnected";
+        /** @description A reason why an instance gets no job. */
+        OutOfUseReason: {
+            because: string;
+            kind: components["schemas"]["OutOfUse"];
+            since: string | null;
+        };
+        /** @description The deployment receives no events. */
+        Outage: {
+            because: string;
+            incident_id: string;
             /** Format: date-time */
+            since: string;
+        };
+        /** @description What an operator looks at first. A part that was never written is null or empty. So is a part of `missing`. */
+        Overview: {
             as_of: string | null;
             dead_letters: {
                 [key: string]: number;
             } | null;
             events: components["schemas"]["Event"][];
             fleet: components["schemas"]["FleetTotals"] | null;
-            for_a_person: {
-                because: string;
-                instance_id: string;
-                /** Format: date-time */
-                since: string;
-            }[];
+            for_a_person: components["schemas"]["InstanceForOperator"][];
             for_a_person_more: number;
             held: number;
             incidents: components["schemas"]["Incident"][];
-            limits: {
-                breaker: {
-                    because: string | null;
-                    blamed: {
-                        [key: string]: string;
-                    };
-                    incident_id: string | null;
-                    opens_at: number;
-                    probe: string | null;
-                    /** Format: date-time */
-                    probe_at: string | null;
-                    /** Format: date-time */
-                    since: string | null;
-                    /** @enum {string} */
-                    state: "CLOSED" | "OPEN" | "HALF_OPEN";
-                };
-                deaf: {
-                    because: string;
-                    incident_id: string;
-                    /** Format: date-time */
-                    since: string;
-                } | null;
-                gpu_instances: number;
-                observe_only: boolean;
-                pause: {
-                    /** Format: date-time */
-                    at: string;
-                    because: string;
-                    by: string;
-                } | null;
-                repairing: string[];
-                repairs_at_once_max: number;
-                replace: boolean;
-            } | null;
-            missing: ("fleet" | "queue" | "incidents" | "events" | "week" | "dead_letters")[];
-            /** Format: date-time */
+            limits: components["schemas"]["OverviewLimits"] | null;
+            missing: components["schemas"]["OverviewPart"][];
             queue_as_of: string | null;
-            quotas: {
-                group: string;
-                limit: number | null;
-                /** @enum {string} */
-                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW" | "*";
-                used: number;
-                user: string;
-            }[];
-            totals: {
-                /** @enum {string} */
-                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
-                queued: {
-                    gpus: number;
-                    instances: number;
-                    jobs: number;
-                };
-                running: {
-                    gpus: number;
-                    instances: number;
-                    jobs: number;
-                };
-            }[];
+            quotas: components["schemas"]["QuotaUse"][];
+            totals: components["schemas"]["PriorityTotal"][];
             week: components["schemas"]["Figures"] | null;
         };
+        /** @description The fleet limits that the overview shows. */
+        OverviewLimits: {
+            breaker: components["schemas"]["CircuitBreaker"];
+            deaf: components["schemas"]["Outage"] | null;
+            gpu_instances: number;
+            observe_only: boolean;
+            pause: components["schemas"]["Pause"] | null;
+            repairing: string[];
+            repairs_at_once_max: number;
+            replace: boolean;
+        };
+        /**
+         * @description A part of the overview that is read on its own, and that may be missing.
+         * @enum {string}
+         */
+        OverviewPart: "fleet" | "queue" | "incidents" | "events" | "week" | "dead_letters";
+        /** @description Health checks of an incident that found no fault. */
+        PassedChecks: {
+            instances: number;
+            named: string[];
+        };
+        /** @description An operator has paused all repairs. */
+        Pause: {
+            /** Format: date-time */
+            at: string;
+            because: string;
+            by: string;
+        };
+        /** @description A time in which a job or a rank had one status. */
         Phase: {
             attempt: number | null;
             /** Format: date-time */
             since: string;
             status: string;
-            /** Format: date-time */
             until: string | null;
         };
+        /**
+         * @description The two ready-made policies.
+         * @enum {string}
+         */
+        Preset: "classic" | "adaptive";
+        /** @description Totals of a priority. */
+        PriorityTotal: {
+            /** @enum {string} */
+            priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            queued: components["schemas"]["Total"];
+            running: components["schemas"]["Total"];
+        };
+        /**
+         * @description Probe that can decide an undecided diagnosis, the cheapest first.
+         * @enum {string}
+         */
+        Probe: "self-report" | "kernel log" | "DCGM r1" | "pairwise allgather" | "reboot";
+        /** @description An error: RFC 9457, with a code for programs. */
         Problem: {
+            /** @description Stable word for programs. It does not change between releases. */
             code: string;
             detail: string;
-            errors?: {
-                detail: string;
-                field: string;
-            }[];
+            /** @description Everything that is wrong. */
+            errors?: components["schemas"]["FieldProblem"][];
+            /** @description Field, parameter or header that is wrong. */
             field?: string;
             job_id?: string;
-            lock?: Record<string, never>;
+            lock?: {
+                [key: string]: unknown;
+            };
             retry_after_s?: number;
             status: number;
             title: string;
             type: string;
         };
+        /** @description The queue. Only the snapshot has the properties that are not required. */
         Queue: {
-            /** Format: date-time */
             as_of?: string | null;
             groups?: string[];
             next_cursor: string | null;
-            quotas: {
-                group: string;
-                limit: number | null;
-                /** @enum {string} */
-                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW" | "*";
-                used: number;
-                user: string;
-            }[];
-            reservations: {
-                /** Format: date-time */
-                at: string | null;
-                group: string;
-                hosts: string[];
-                job_id: string;
-            }[];
-            running: {
-                /** @enum {string} */
-                backend: "ecs" | "ray";
-                can_suspend: boolean;
-                /** Format: date-time */
-                ends_at: string | null;
-                gpus: number;
-                group: string;
-                job_id: string;
-                nodes: number;
-                /** @enum {string} */
-                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
-                /** Format: date-time */
-                since: string;
-                /** @enum {string} */
-                status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
-                user: string;
-            }[];
+            quotas: components["schemas"]["QuotaUse"][];
+            reservations: components["schemas"]["Reservation"][];
+            running: components["schemas"]["RunningJob"][];
             running_more?: number;
-            totals: {
-                /** @enum {string} */
-                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
-                queued: {
-                    gpus: number;
-                    instances: number;
-                    jobs: number;
-                };
-                running: {
-                    gpus: number;
-                    instances: number;
-                    jobs: number;
-                };
-            }[];
+            totals: components["schemas"]["PriorityTotal"][];
             unreadable: string[];
-            waiting: {
-                /** @enum {string} */
-                asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
-                /** @enum {string} */
-                backend: "ecs" | "ray";
-                blockers?: string[];
-                /** Format: date-time */
-                earliest_at: string | null;
-                gpus: number;
-                group: string;
-                job_id: string;
-                nodes: number;
-                position: number | null;
-                /** @enum {string} */
-                priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
-                /** Format: date-time */
-                queued_at: string;
-                sentence: string;
-                short_of: string | null;
-                /** @enum {string|null} */
-                status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED" | null;
-                user: string;
-                would_suspend?: string[];
-            }[];
+            waiting: components["schemas"]["WaitingJob"][];
             waiting_more?: number;
         };
+        /** @description Use and limit of a quota; no limit is null. */
+        QuotaUse: {
+            group: string;
+            limit: number | null;
+            /** @enum {string} */
+            priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW" | "*";
+            used: number;
+            user: string;
+        };
+        /** @description The limits and their revision. A request that changes the limits names the revision in `If-Match`. */
         Quotas: {
-            limits: {
-                instances: {
-                    [key: string]: number;
-                } | null;
-                max_running_jobs: number | null;
-                max_running_jobs_per_user: number | null;
-            };
+            limits: components["schemas"]["Limits"];
             revision: number;
         };
+        /** @description Lowest and highest value of a gauge by time; null where no value is known. */
+        Range: {
+            max: (number | null)[];
+            min: (number | null)[];
+        };
+        /** @description A rank in a heartbeat. */
+        RankHeartbeat: {
+            attempt: number;
+            job_id: string;
+            rank: number;
+            /** Format: date-time */
+            seen_at: string;
+        };
+        /** @description Ranks of an attempt with an equal course. */
+        RankRow: {
+            has_first_failure: boolean;
+            instances: string[];
+            marks: components["schemas"]["Mark"][];
+            number: number;
+            ranks: string;
+        };
+        /** @description The result of a redrive for each dead letter, and the number of dead letters that are left. */
         Redriven: {
             left: {
                 [key: string]: number;
             };
-            letters: {
-                account: string | null;
-                for: string | null;
-                kept_because: string | null;
-                message_id: string;
-                /** @enum {string} */
-                queue: "failed" | "undelivered" | "scheduler";
-                source: string | null;
-            }[];
+            letters: components["schemas"]["DeadLetter"][];
             stopped_because: string | null;
         };
+        /**
+         * @description What a waiting job lacks.
+         * @enum {string}
+         */
+        RejectionKind: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "permission";
+        /**
+         * @description Action that follows a decided diagnosis.
+         * @enum {string}
+         */
+        Remedy: "FAIL" | "RESTART" | "WAIT" | "LEAVE_OUT" | "CHECK" | "RELEASE" | "PERSON" | "NOTHING";
+        /** @description The outcome of the remedy that an earlier diagnosis led to. */
+        RemedyOutcome: {
+            cause: components["schemas"]["Cause"];
+            chinese: string;
+            english: string;
+            held: boolean | null;
+            where: string;
+        };
+        /** @description A limit blocks the repair of the instance. */
+        RepairHeld: {
+            because: string;
+            /** Format: date-time */
+            since: string;
+        };
+        /**
+         * @description The repair levels, the lowest first. Above the last, only an operator can act.
+         * @enum {string}
+         */
+        RepairLevel: "CHECK" | "REBOOT" | "REPLACE";
+        /** @description The instance needs a repair. */
+        RepairNeed: {
+            evidence: string;
+            job_id: string | null;
+            rung: components["schemas"]["RepairLevel"];
+            /** Format: date-time */
+            seen_at: string;
+        };
+        /** @description The diagnosis as a text in two languages. */
+        ReportText: {
+            en: string;
+            zh: string;
+        };
+        /** @description Instances that are reserved for a waiting job. */
+        Reservation: {
+            at: string | null;
+            group: string;
+            hosts: string[];
+            job_id: string;
+        };
+        /** @description Another cause that the evidence supports, with a lower confidence. */
+        Rival: {
+            cause: components["schemas"]["Cause"];
+            confidence: number;
+            evidence: string[];
+            follows: boolean;
+            scope: components["schemas"]["Scope"];
+        };
+        /**
+         * @description What a caller may do. Each role includes the roles before it.
+         * @enum {string}
+         */
+        Role: "viewer" | "user" | "operator";
+        /** @description A job that has GPUs. */
+        RunningJob: {
+            backend: components["schemas"]["Backend"];
+            can_suspend: boolean;
+            ends_at: string | null;
+            gpus: number;
+            group: string;
+            job_id: string;
+            nodes: number;
+            /** @enum {string} */
+            priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            /** Format: date-time */
+            since: string;
+            status: components["schemas"]["JobStatus"];
+            user: string;
+        };
+        /** @description Ray's description of the environment of a driver. Only Ray interprets the fields except for `env_vars`. */
+        RuntimeEnv: {
+            env_vars?: {
+                [key: string]: string;
+            } | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description What a cause concerns. */
+        Scope: {
+            kind: components["schemas"]["ScopeKind"];
+            names: string[];
+        };
+        /**
+         * @description Kind of place that a cause has in the run.
+         * @enum {string}
+         */
+        ScopeKind: "gpu" | "rank" | "worker" | "instance" | "rack" | "job";
+        /** @description A wish for a session. Without a role the session has the role of the token. */
         SessionWish: {
+            /** @description Lifetime of the session. The default is 43200. */
             expires_in_s?: number;
             /** @enum {string} */
             role?: "viewer" | "user" | "operator";
         };
+        /** @description Figures of the last days, by day, user or priority. */
         Summary: {
-            /** Format: date-time */
             as_of: string | null;
             /** @enum {string} */
             by: "day" | "user" | "priority";
-            rows: {
-                ettr: number | null;
-                ettr_share: number | null;
-                fleet_available: number | null;
-                given_up: number;
-                gpu_h_held: number;
-                gpu_h_in_line: number;
-                gpu_h_lost: number;
-                gpu_h_running: number;
-                incidents: number;
-                jobs_canceled: number;
-                jobs_failed: number;
-                jobs_succeeded: number;
-                mttf_gpu_h: number | null;
-                name: string;
-                recovered: number;
-                recoveries: number;
-                recovery_s_longest: number | null;
-                recovery_s_p50: number | null;
-                recovery_s_p90: number | null;
-                running_share: number | null;
-            }[];
+            rows: components["schemas"]["SummaryRow"][];
             since: string;
             total: components["schemas"]["Figures"];
         };
+        /** @description Figures of a day, a user or a priority. */
+        SummaryRow: {
+            ettr: number | null;
+            ettr_share: number | null;
+            fleet_available: number | null;
+            given_up: number;
+            gpu_h_held: number;
+            gpu_h_in_line: number;
+            gpu_h_lost: number;
+            gpu_h_running: number;
+            incidents: number;
+            jobs_canceled: number;
+            jobs_failed: number;
+            jobs_succeeded: number;
+            mttf_gpu_h: number | null;
+            name: string;
+            recovered: number;
+            recoveries: number;
+            recovery_s_longest: number | null;
+            recovery_s_p50: number | null;
+            recovery_s_p90: number | null;
+            running_share: number | null;
+        };
+        /** @description The attempts of a job over time. */
         Timeline: {
             /** Format: date-time */
             as_of: string;
-            attempts: {
-                attempt: number;
-                attempt_id: string;
-                failure: {
-                    /** Format: date-time */
-                    at: string;
-                    exit_code: number | null;
-                    instance_id: string;
-                    rank: number;
-                    sentence: string;
-                } | null;
-                phases: components["schemas"]["Phase"][];
-                rows: {
-                    has_first_failure: boolean;
-                    instances: string[];
-                    marks: {
-                        /** Format: date-time */
-                        since: string;
-                        status: string;
-                        /** Format: date-time */
-                        until: string | null;
-                    }[];
-                    number: number;
-                    ranks: string;
-                }[];
-            }[];
+            attempts: components["schemas"]["AttemptTimeline"][];
             before_first_attempt: components["schemas"]["Phase"][];
             earlier_attempts: number;
             is_complete: boolean;
             job_id: string;
-            /** @enum {string} */
-            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+            status: components["schemas"]["JobStatus"];
         };
+        /** @description The first failure of an attempt. */
+        TimelineFailure: {
+            /** Format: date-time */
+            at: string;
+            exit_code: number | null;
+            instance_id: string;
+            rank: number;
+            sentence: string;
+        };
+        /** @description A wish for a token of an instance's agent. */
         TokenWish: {
+            /** @description Lifetime of the token. The default is 7776000. */
             expires_in_s?: number;
             note?: string;
         };
+        /** @description Numbers of jobs, instances and GPUs. */
+        Total: {
+            gpus: number;
+            instances: number;
+            jobs: number;
+        };
+        /** @description The unreliability score of an instance, and the signals that it is made of. */
+        UnreliabilityScore: {
+            made_of: string | null;
+            score: number;
+            signals: {
+                [key: string]: number;
+            };
+        };
+        /** @description A user that tokens were issued to. */
+        User: {
+            last_issued_at: string | null;
+            live_tokens: number;
+            next_end: string | null;
+            roles: components["schemas"]["Role"][];
+            user: string;
+        };
+        /** @description A token of a user, without its secret. */
         UserToken: {
             /** Format: date-time */
             expires_at: string;
@@ -2012,34 +2258,54 @@ export interface components {
             issued_by: string;
             live: boolean;
             note: string;
-            /** Format: date-time */
             revoked_at: string | null;
-            /** @enum {string} */
-            role: "viewer" | "user" | "operator";
+            role: components["schemas"]["Role"];
             user: string;
         };
+        /** @description A wish for a token of a user in a role. */
         UserTokenWish: {
+            /** @description Lifetime of the token. The default is 7776000. */
             expires_in_s?: number;
             note?: string;
-            /** @enum {string} */
+            /**
+             * @description The default is user.
+             * @enum {string}
+             */
             role?: "viewer" | "user" | "operator";
         };
+        /** @description The tokens of a user, the newest last. */
         UserTokens: {
             tokens: components["schemas"]["UserToken"][];
             user: string;
         };
+        /** @description A page of users, in the order of their names. */
         Users: {
             next_cursor: string | null;
-            users: {
-                /** Format: date-time */
-                last_issued_at: string | null;
-                live_tokens: number;
-                /** Format: date-time */
-                next_end: string | null;
-                roles: ("viewer" | "user" | "operator")[];
-                user: string;
-            }[];
+            users: components["schemas"]["User"][];
         };
+        /** @description A job that waits in the queue. Only the snapshot has `blockers` and `would_suspend`. */
+        WaitingJob: {
+            /** @enum {string} */
+            asked_priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            backend: components["schemas"]["Backend"];
+            blockers?: string[];
+            earliest_at: string | null;
+            gpus: number;
+            group: string;
+            job_id: string;
+            nodes: number;
+            position: number | null;
+            /** @enum {string} */
+            priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            /** Format: date-time */
+            queued_at: string;
+            sentence: string;
+            short_of: string | null;
+            status: components["schemas"]["JobStatus"] | null;
+            user: string;
+            would_suspend?: string[];
+        };
+        /** @description A reason, which must be given. */
         Why: {
             because: string;
         };
@@ -2074,6 +2340,15 @@ export interface components {
         };
         /** @description Not Found */
         Problem404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description Method Not Allowed */
+        Problem405: {
             headers: {
                 [name: string]: unknown;
             };
@@ -2132,6 +2407,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
+                "application/json": components["schemas"]["GatewayMessage"];
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
@@ -2141,6 +2417,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
+                "application/json": components["schemas"]["GatewayMessage"];
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
@@ -2159,6 +2436,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
+                "application/json": components["schemas"]["GatewayMessage"];
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
@@ -2185,6 +2463,44 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "queues": [
+                     *         {
+                     *           "letters": 2,
+                     *           "queue": "failed",
+                     *           "shown": [
+                     *             {
+                     *               "account": "123456789012",
+                     *               "for": "gpu-recovery-ecs_task_handler",
+                     *               "kept_because": null,
+                     *               "message_id": "m-1",
+                     *               "queue": "failed",
+                     *               "source": "aws.ecs"
+                     *             },
+                     *             {
+                     *               "account": null,
+                     *               "for": null,
+                     *               "kept_because": "its body is not JSON",
+                     *               "message_id": "m-2",
+                     *               "queue": "failed",
+                     *               "source": null
+                     *             }
+                     *           ]
+                     *         },
+                     *         {
+                     *           "letters": 0,
+                     *           "queue": "undelivered",
+                     *           "shown": []
+                     *         },
+                     *         {
+                     *           "letters": 0,
+                     *           "queue": "scheduler",
+                     *           "shown": []
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["DeadLetters"];
                 };
             };
@@ -2198,9 +2514,9 @@ export interface operations {
     redrive_dead_letters: {
         parameters: {
             query?: {
-                /** @description only this queue */
+                /** @description Only this dead-letter queue. */
                 queue?: "failed" | "undelivered" | "scheduler";
-                /** @description how many letters at most */
+                /** @description Upper bound of the dead letters. */
                 limit?: number;
             };
             header?: never;
@@ -2215,6 +2531,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "left": {},
+                     *       "letters": [
+                     *         {
+                     *           "account": "123456789012",
+                     *           "for": "gpu-recovery-ecs_task_handler",
+                     *           "kept_because": null,
+                     *           "message_id": "m-0",
+                     *           "queue": "failed",
+                     *           "source": "aws.ecs"
+                     *         },
+                     *         {
+                     *           "account": "123456789012",
+                     *           "for": "gpu-recovery-ecs_task_handler",
+                     *           "kept_because": null,
+                     *           "message_id": "m-1",
+                     *           "queue": "failed",
+                     *           "source": "aws.ecs"
+                     *         },
+                     *         {
+                     *           "account": "123456789012",
+                     *           "for": "gpu-recovery-ecs_task_handler",
+                     *           "kept_because": null,
+                     *           "message_id": "m-2",
+                     *           "queue": "failed",
+                     *           "source": "aws.ecs"
+                     *         }
+                     *       ],
+                     *       "stopped_because": "ConnectionError: no answer to DeleteMessage"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Redriven"];
                 };
             };
@@ -2236,6 +2584,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "attempt": 1,
+                 *       "job_id": "sft-20261121-090000-0a1b"
+                 *     }
+                 */
                 "application/json": components["schemas"]["CaseWanted"];
             };
         };
@@ -2246,6 +2600,89 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "attempt": 1,
+                     *       "cause": "STORAGE",
+                     *       "confidence": 0.9377,
+                     *       "decided": true,
+                     *       "evidence": [
+                     *         "log/1/001"
+                     *       ],
+                     *       "findings": [
+                     *         {
+                     *           "cause": "STORAGE",
+                     *           "chinese": "rank 1: 最早的错误: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt'",
+                     *           "english": "rank 1: the first error: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt'",
+                     *           "evidence": [
+                     *             "log/1/001"
+                     *           ],
+                     *           "follows": false,
+                     *           "row": "log first",
+                     *           "weight": 0.5
+                     *         },
+                     *         {
+                     *           "cause": "STORAGE",
+                     *           "chinese": "rank 1: 磁盘或配额已满: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt'",
+                     *           "english": "rank 1: a disk or quota is full: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt'",
+                     *           "evidence": [
+                     *             "log/1/001"
+                     *           ],
+                     *           "follows": false,
+                     *           "row": "log storage_full",
+                     *           "weight": 3
+                     *         }
+                     *       ],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "more": {
+                     *         "evidence": 0,
+                     *         "findings": 0,
+                     *         "said": 0
+                     *       },
+                     *       "next_probe": null,
+                     *       "outcome": null,
+                     *       "page": {
+                     *         "en": "What: STORAGE\nWhere: job\nHow sure: 94% (decided)\nEvidence:\n  - [log storage_full] rank 1: a disk or quota is full: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n  - [log first] rank 1: the first error: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\nNot ruled out:\n  - APPLICATION, job (4%)\n  - GPU_CONTEXT, instance i-00000000000000001 (4%)\nNext: Nothing more is tried: the job has FAILED. Mend the cause, then submit the job again.\n",
+                     *         "zh": "原因: STORAGE\n位置: job\n把握: 94% (已定)\n证据:\n  - [log storage_full] rank 1: 磁盘或配额已满: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n  - [log first] rank 1: 最早的错误: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n尚未排除:\n  - APPLICATION, job (4%)\n  - GPU_CONTEXT, instance i-00000000000000001 (4%)\n下一步: 不再重试: 作业已FAILED。请先排除原因, 再重新提交作业。\n"
+                     *       },
+                     *       "remedy": "PERSON",
+                     *       "rivals": [
+                     *         {
+                     *           "cause": "APPLICATION",
+                     *           "confidence": 0.0355,
+                     *           "evidence": [
+                     *             "exit/1"
+                     *           ],
+                     *           "follows": true,
+                     *           "scope": {
+                     *             "kind": "job",
+                     *             "names": []
+                     *           }
+                     *         },
+                     *         {
+                     *           "cause": "GPU_CONTEXT",
+                     *           "confidence": 0.0355,
+                     *           "evidence": [
+                     *             "exit/1"
+                     *           ],
+                     *           "follows": true,
+                     *           "scope": {
+                     *             "kind": "instance",
+                     *             "names": [
+                     *               "i-00000000000000001"
+                     *             ]
+                     *           }
+                     *         }
+                     *       ],
+                     *       "said": [],
+                     *       "scope": {
+                     *         "kind": "job",
+                     *         "names": []
+                     *       },
+                     *       "unread_logs": {},
+                     *       "version": "2"
+                     *     }
+                     */
                     "application/json": components["schemas"]["DiagnosisOrLogFindings"];
                 };
             };
@@ -2262,17 +2699,17 @@ export interface operations {
     list_events: {
         parameters: {
             query?: {
-                /** @description next_cursor of the last answer */
+                /** @description `next_cursor` of the last answer. */
                 after?: string;
-                /** @description only events about this job */
+                /** @description Only events of this job. */
                 job?: string;
-                /** @description only events about this instance */
+                /** @description Only events of this instance. */
                 instance?: string;
-                /** @description only events of this incident */
+                /** @description Only events of this incident. */
                 incident?: string;
-                /** @description only events of this kind */
+                /** @description Only events of this kind. */
                 kind?: "job_state_changed" | "instance_state_changed" | "recovery_started" | "recovery_succeeded" | "recovery_failed" | "operator_action_required";
-                /** @description how many an answer has */
+                /** @description Upper bound of the events. */
                 limit?: number;
             };
             header?: never;
@@ -2287,6 +2724,45 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "events": [
+                     *         {
+                     *           "after": "RUNNING",
+                     *           "at": "2026-11-23T10:14:03.000Z",
+                     *           "attempt": 1,
+                     *           "before": "SUBMITTED",
+                     *           "check_id": null,
+                     *           "diagnosis": null,
+                     *           "failure": null,
+                     *           "id": "sft-2/4/job_state_changed",
+                     *           "incident_id": null,
+                     *           "instance_id": null,
+                     *           "job_id": "sft-2",
+                     *           "kind": "job_state_changed",
+                     *           "message": null,
+                     *           "reason": "it is RUNNING"
+                     *         },
+                     *         {
+                     *           "after": "LOST",
+                     *           "at": "2026-11-23T11:14:03.000Z",
+                     *           "attempt": 1,
+                     *           "before": "RUNNING",
+                     *           "check_id": null,
+                     *           "diagnosis": null,
+                     *           "failure": null,
+                     *           "id": "sft-2/5/job_state_changed",
+                     *           "incident_id": null,
+                     *           "instance_id": null,
+                     *           "job_id": "sft-2",
+                     *           "kind": "job_state_changed",
+                     *           "message": null,
+                     *           "reason": "it is LOST"
+                     *         }
+                     *       ],
+                     *       "next_cursor": "zwIv789k4Mt8uME8yotKkDIwMjYtMTEtMjNUMTA6MTQ6MDMuMDAwMDAwWiNzZnQtMiMwMDAwMDAwMDA0I2pvYl9zdGF0ZV9jaGFuZ2Vk"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Events"];
                 };
             };
@@ -2313,6 +2789,63 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "breaker": {
+                     *         "because": "3 of 4 instances looked bad within 300 s",
+                     *         "blamed": {
+                     *           "i-0aaaaaaaaaaaaaaaa": "2026-11-21T09:00:00.000Z",
+                     *           "i-0bbbbbbbbbbbbbbbb": "2026-11-21T09:00:00.000Z"
+                     *         },
+                     *         "incident_id": "breaker/x",
+                     *         "opens_at": 3,
+                     *         "probe": null,
+                     *         "probe_at": "2026-11-21T09:15:00.000Z",
+                     *         "since": "2026-11-21T09:00:00.000Z",
+                     *         "state": "OPEN"
+                     *       },
+                     *       "deaf": null,
+                     *       "for_a_person": [
+                     *         {
+                     *           "because": "it did not come back",
+                     *           "instance_id": "i-0bbbbbbbbbbbbbbbb",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "gpu_instances": 4,
+                     *       "gpu_instances_counted": true,
+                     *       "held": [
+                     *         {
+                     *           "because": "the breaker is open",
+                     *           "evidence": "XID 79",
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "rung": "REBOOT",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "observe_only": false,
+                     *       "out_of_use": [
+                     *         {
+                     *           "because": "the breaker is open",
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "kind": "held",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         },
+                     *         {
+                     *           "because": "it did not come back",
+                     *           "instance_id": "i-0bbbbbbbbbbbbbbbb",
+                     *           "kind": "quarantined",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "out_of_use_more": 0,
+                     *       "pause": null,
+                     *       "repairing": [],
+                     *       "repairs_at_once_max": 1,
+                     *       "replace": false,
+                     *       "unreadable": []
+                     *     }
+                     */
                     "application/json": components["schemas"]["Fleet"];
                 };
             };
@@ -2338,6 +2871,68 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "as_of": "2026-11-21T09:00:00Z",
+                     *       "limits": {
+                     *         "breaker": {
+                     *           "because": null,
+                     *           "blamed": {},
+                     *           "incident_id": null,
+                     *           "opens_at": 3,
+                     *           "probe": null,
+                     *           "probe_at": null,
+                     *           "since": null,
+                     *           "state": "CLOSED"
+                     *         },
+                     *         "deaf": null,
+                     *         "for_a_person": [
+                     *           {
+                     *             "because": "row remap failed",
+                     *             "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *             "since": "2026-11-21T09:00:00.000Z"
+                     *           }
+                     *         ],
+                     *         "gpu_instances": 1,
+                     *         "gpu_instances_counted": true,
+                     *         "held": [],
+                     *         "observe_only": false,
+                     *         "out_of_use": [
+                     *           {
+                     *             "because": "row remap failed",
+                     *             "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *             "kind": "quarantined",
+                     *             "since": "2026-11-21T09:00:00.000Z"
+                     *           }
+                     *         ],
+                     *         "out_of_use_more": 0,
+                     *         "pause": null,
+                     *         "repairing": [],
+                     *         "repairs_at_once_max": 1,
+                     *         "replace": false,
+                     *         "unreadable": []
+                     *       },
+                     *       "totals": {
+                     *         "by_status": {
+                     *           "AVAILABLE": 0,
+                     *           "CHECKING": 0,
+                     *           "GONE": 0,
+                     *           "QUARANTINED": 1,
+                     *           "REBOOTING": 0,
+                     *           "REPLACING": 0,
+                     *           "VERIFYING": 0
+                     *         },
+                     *         "gpus": 8,
+                     *         "gpus_free": 0,
+                     *         "gpus_in_use": 0,
+                     *         "gpus_out_of_use": 8,
+                     *         "instances": 1,
+                     *         "instances_free": 0,
+                     *         "instances_in_use": 0,
+                     *         "silent": 0
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["FleetLimits"];
                 };
             };
@@ -2351,7 +2946,7 @@ export interface operations {
     read_map: {
         parameters: {
             query?: {
-                /** @description 1 to add the utilisation of each GPU */
+                /** @description 1: with the utilisation of each GPU. */
                 gpu?: "0" | "1";
             };
             header?: never;
@@ -2366,6 +2961,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "as_of": "2026-11-21T09:00:00Z",
+                     *       "flags": "AAA=",
+                     *       "gpu_history": true,
+                     *       "job": "AAAAAA==",
+                     *       "jobs": [],
+                     *       "members": "ff80e4d49f5e34187f1eb4f4a95a3a15",
+                     *       "status": "BQU=",
+                     *       "status_at": "kF0Ba5BdAWs=",
+                     *       "statuses": [
+                     *         "AVAILABLE",
+                     *         "CHECKING",
+                     *         "REBOOTING",
+                     *         "REPLACING",
+                     *         "VERIFYING",
+                     *         "QUARANTINED",
+                     *         "GONE"
+                     *       ],
+                     *       "utilisation": "ZAAKMv9k/////////////w=="
+                     *     }
+                     */
                     "application/json": components["schemas"]["FleetMap"];
                 };
             };
@@ -2392,6 +3009,29 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "as_of": "2026-11-21T09:00:00Z",
+                     *       "gpus": "CAg=",
+                     *       "group": "AAAAAA==",
+                     *       "groups": [
+                     *         ""
+                     *       ],
+                     *       "ids": [
+                     *         "i-0aaaaaaaaaaaaaaaa",
+                     *         "i-0bbbbbbbbbbbbbbbb"
+                     *       ],
+                     *       "members": "ff80e4d49f5e34187f1eb4f4a95a3a15",
+                     *       "rack": "AAAAAA==",
+                     *       "racks": [
+                     *         ""
+                     *       ],
+                     *       "zone": "AAAAAA==",
+                     *       "zones": [
+                     *         ""
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["FleetMembers"];
                 };
             };
@@ -2411,6 +3051,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "because": "new driver"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Why"];
             };
         };
@@ -2421,6 +3066,37 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "breaker": {
+                     *         "because": null,
+                     *         "blamed": {},
+                     *         "incident_id": null,
+                     *         "opens_at": 3,
+                     *         "probe": null,
+                     *         "probe_at": null,
+                     *         "since": null,
+                     *         "state": "CLOSED"
+                     *       },
+                     *       "deaf": null,
+                     *       "for_a_person": [],
+                     *       "gpu_instances": 0,
+                     *       "gpu_instances_counted": false,
+                     *       "held": [],
+                     *       "observe_only": false,
+                     *       "out_of_use": [],
+                     *       "out_of_use_more": 0,
+                     *       "pause": {
+                     *         "at": "2026-11-21T09:00:00.000Z",
+                     *         "because": "new driver",
+                     *         "by": "an operator"
+                     *       },
+                     *       "repairing": [],
+                     *       "repairs_at_once_max": 1,
+                     *       "replace": false,
+                     *       "unreadable": []
+                     *     }
+                     */
                     "application/json": components["schemas"]["Fleet"];
                 };
             };
@@ -2450,6 +3126,33 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "breaker": {
+                     *         "because": null,
+                     *         "blamed": {},
+                     *         "incident_id": null,
+                     *         "opens_at": 3,
+                     *         "probe": null,
+                     *         "probe_at": null,
+                     *         "since": null,
+                     *         "state": "CLOSED"
+                     *       },
+                     *       "deaf": null,
+                     *       "for_a_person": [],
+                     *       "gpu_instances": 4,
+                     *       "gpu_instances_counted": true,
+                     *       "held": [],
+                     *       "observe_only": false,
+                     *       "out_of_use": [],
+                     *       "out_of_use_more": 0,
+                     *       "pause": null,
+                     *       "repairing": [],
+                     *       "repairs_at_once_max": 1,
+                     *       "replace": false,
+                     *       "unreadable": []
+                     *     }
+                     */
                     "application/json": components["schemas"]["Fleet"];
                 };
             };
@@ -2476,6 +3179,33 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "breaker": {
+                     *         "because": null,
+                     *         "blamed": {},
+                     *         "incident_id": null,
+                     *         "opens_at": 3,
+                     *         "probe": null,
+                     *         "probe_at": null,
+                     *         "since": null,
+                     *         "state": "CLOSED"
+                     *       },
+                     *       "deaf": null,
+                     *       "for_a_person": [],
+                     *       "gpu_instances": 0,
+                     *       "gpu_instances_counted": false,
+                     *       "held": [],
+                     *       "observe_only": false,
+                     *       "out_of_use": [],
+                     *       "out_of_use_more": 0,
+                     *       "pause": null,
+                     *       "repairing": [],
+                     *       "repairs_at_once_max": 1,
+                     *       "replace": false,
+                     *       "unreadable": []
+                     *     }
+                     */
                     "application/json": components["schemas"]["Fleet"];
                 };
             };
@@ -2490,13 +3220,13 @@ export interface operations {
     list_incidents: {
         parameters: {
             query?: {
-                /** @description only open or only closed incidents */
+                /** @description Only open or only closed incidents. */
                 state?: "all" | "open" | "closed";
-                /** @description only incidents of this job */
+                /** @description Only incidents of this job. */
                 job?: string;
-                /** @description how many a page has */
+                /** @description Upper bound of the entries of a page. */
                 limit?: number;
-                /** @description where the page before this one said to go on */
+                /** @description `next_cursor` of the page before. */
                 cursor?: string;
             };
             header?: never;
@@ -2511,6 +3241,46 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "incidents": [
+                     *         {
+                     *           "attempts": [
+                     *             1,
+                     *             2
+                     *           ],
+                     *           "cause": "GPU_MEMORY",
+                     *           "closed_at": "2026-11-21T09:04:10.000Z",
+                     *           "confidence": 92,
+                     *           "decided": true,
+                     *           "gpu_h_lost": 1.1,
+                     *           "gpus": 16,
+                     *           "incident_id": "sft-20261121-090000-0a1b--a01",
+                     *           "instance_id": null,
+                     *           "instances": [
+                     *             "i-0aaaaaaaaaaaaaaaa"
+                     *           ],
+                     *           "job_id": "sft-20261121-090000-0a1b",
+                     *           "opened_at": "2026-11-21T09:00:00.000Z",
+                     *           "outcome": "recovered",
+                     *           "phases": [
+                     *             {
+                     *               "attempt": 1,
+                     *               "since": "2026-11-21T09:00:10.000Z",
+                     *               "status": "DIAGNOSING",
+                     *               "until": "2026-11-21T09:02:00.000Z"
+                     *             }
+                     *           ],
+                     *           "priority": "NORMAL",
+                     *           "reason": "rank 1 exited with code 134",
+                     *           "recovered_at": "2026-11-21T09:04:10.000Z",
+                     *           "state": "closed",
+                     *           "user": "ana"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["Incidents"];
                 };
             };
@@ -2539,6 +3309,66 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "attempts": [
+                     *         1,
+                     *         2
+                     *       ],
+                     *       "cause": "GPU_MEMORY",
+                     *       "closed_at": "2026-11-21T09:04:10.000Z",
+                     *       "confidence": 92,
+                     *       "decided": true,
+                     *       "events": [
+                     *         {
+                     *           "after": "RUNNING",
+                     *           "at": "2026-11-23T10:14:03.000Z",
+                     *           "attempt": 1,
+                     *           "before": "SUBMITTED",
+                     *           "check_id": null,
+                     *           "diagnosis": null,
+                     *           "failure": null,
+                     *           "id": "sft-2/4/job_state_changed",
+                     *           "incident_id": null,
+                     *           "instance_id": null,
+                     *           "job_id": "sft-2",
+                     *           "kind": "job_state_changed",
+                     *           "message": null,
+                     *           "reason": "it is RUNNING"
+                     *         }
+                     *       ],
+                     *       "gpu_h_lost": 1.1,
+                     *       "gpus": 16,
+                     *       "incident_id": "sft-20261121-090000-0a1b--a01",
+                     *       "instance_id": null,
+                     *       "instances": [
+                     *         "i-0aaaaaaaaaaaaaaaa"
+                     *       ],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "left_out": 0,
+                     *       "opened_at": "2026-11-21T09:00:00.000Z",
+                     *       "outcome": "recovered",
+                     *       "passed_checks": {
+                     *         "instances": 1,
+                     *         "named": [
+                     *           "i-0bbbbbbbbbbbbbbbb"
+                     *         ]
+                     *       },
+                     *       "phases": [
+                     *         {
+                     *           "attempt": 1,
+                     *           "since": "2026-11-21T09:00:10.000Z",
+                     *           "status": "DIAGNOSING",
+                     *           "until": "2026-11-21T09:02:00.000Z"
+                     *         }
+                     *       ],
+                     *       "priority": "NORMAL",
+                     *       "reason": "rank 1 exited with code 134",
+                     *       "recovered_at": "2026-11-21T09:04:10.000Z",
+                     *       "state": "closed",
+                     *       "user": "ana"
+                     *     }
+                     */
                     "application/json": components["schemas"]["IncidentThread"];
                 };
             };
@@ -2553,17 +3383,17 @@ export interface operations {
     list_instances: {
         parameters: {
             query?: {
-                /** @description only instances in one of these statuses, with commas */
+                /** @description Only instances in one of these statuses, separated by commas. */
                 status?: string;
-                /** @description only instances that this job claims, has reserved or waits for */
+                /** @description Only instances that this job claims, has reserved or waits for. */
                 job?: string;
-                /** @description only instances whose id begins so */
+                /** @description Only instances whose id begins with this text. */
                 q?: string;
-                /** @description id; since: the latest change of status first; lemon: the highest lemon score first. With status, job or another order than id, a page has at most 100 */
+                /** @description `id`; `since`: the latest change of status first; `lemon`: the highest unreliability score first. With `status`, `job` or another order than `id`, a page has at most 100 instances. */
                 order?: "id" | "since" | "lemon";
-                /** @description how many a page has */
+                /** @description Upper bound of the entries of a page. */
                 limit?: number;
-                /** @description where the page before this one said to go on */
+                /** @description `next_cursor` of the page before. */
                 cursor?: string;
             };
             header?: never;
@@ -2578,6 +3408,145 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "instances": [
+                     *         {
+                     *           "agent_connected": true,
+                     *           "availability_zone": "",
+                     *           "boot_id": null,
+                     *           "booted_at": null,
+                     *           "claims": {},
+                     *           "container_instance_id": "ci-i-0aaaaaaaaaaaaaaaa",
+                     *           "deadline_at": null,
+                     *           "departure": null,
+                     *           "drained": false,
+                     *           "ecs_status": "DRAINING",
+                     *           "epoch": 0,
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "health": {
+                     *             "NODE_AGENT": {
+                     *               "sentence": "XID 48 on GPU 3",
+                     *               "since": "2026-11-21T09:00:00.000Z",
+                     *               "status": "IMPAIRED"
+                     *             }
+                     *           },
+                     *           "held": null,
+                     *           "incident_id": null,
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "lemon": {
+                     *             "made_of": null,
+                     *             "score": 0,
+                     *             "signals": {}
+                     *           },
+                     *           "need": null,
+                     *           "node_agent": {
+                     *             "liveness": "HEARD",
+                     *             "seen_at": "2026-11-21T09:13:48.000Z"
+                     *           },
+                     *           "out_of_use": [
+                     *             {
+                     *               "because": "set to DRAINING in ECS, not by gpu-recovery",
+                     *               "kind": "draining",
+                     *               "since": null
+                     *             },
+                     *             {
+                     *               "because": "NODE_AGENT is IMPAIRED: XID 48 on GPU 3",
+                     *               "kind": "impaired",
+                     *               "since": "2026-11-21T09:00:00.000Z"
+                     *             }
+                     *           ],
+                     *           "rack": "",
+                     *           "reason": "",
+                     *           "reserved_for": null,
+                     *           "silent_since": null,
+                     *           "status": "AVAILABLE",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "suspicion": "NODE_AGENT is IMPAIRED: XID 48 on GPU 3"
+                     *         },
+                     *         {
+                     *           "agent_connected": true,
+                     *           "availability_zone": "",
+                     *           "boot_id": null,
+                     *           "booted_at": null,
+                     *           "claims": {},
+                     *           "container_instance_id": "ci-i-0bbbbbbbbbbbbbbbb",
+                     *           "deadline_at": null,
+                     *           "departure": null,
+                     *           "drained": false,
+                     *           "ecs_status": "ACTIVE",
+                     *           "epoch": 0,
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "health": {},
+                     *           "held": null,
+                     *           "incident_id": null,
+                     *           "instance_id": "i-0bbbbbbbbbbbbbbbb",
+                     *           "lemon": {
+                     *             "made_of": null,
+                     *             "score": 0,
+                     *             "signals": {}
+                     *           },
+                     *           "need": null,
+                     *           "node_agent": {
+                     *             "liveness": "LOST",
+                     *             "seen_at": "2026-11-21T09:00:00.000Z"
+                     *           },
+                     *           "out_of_use": [
+                     *             {
+                     *               "because": "its node agent was last heard of at 09:00:00 UTC",
+                     *               "kind": "lost",
+                     *               "since": "2026-11-21T09:00:00.000Z"
+                     *             }
+                     *           ],
+                     *           "rack": "",
+                     *           "reason": "",
+                     *           "reserved_for": null,
+                     *           "silent_since": "2026-11-21T09:00:00.000Z",
+                     *           "status": "AVAILABLE",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "suspicion": "its agent was last heard of at 09:00:00 UTC"
+                     *         },
+                     *         {
+                     *           "agent_connected": true,
+                     *           "availability_zone": "",
+                     *           "boot_id": null,
+                     *           "booted_at": null,
+                     *           "claims": {},
+                     *           "container_instance_id": "ci-i-0cccccccccccccccc",
+                     *           "deadline_at": null,
+                     *           "departure": null,
+                     *           "drained": false,
+                     *           "ecs_status": "ACTIVE",
+                     *           "epoch": 0,
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "health": {},
+                     *           "held": null,
+                     *           "incident_id": null,
+                     *           "instance_id": "i-0cccccccccccccccc",
+                     *           "lemon": {
+                     *             "made_of": null,
+                     *             "score": 0,
+                     *             "signals": {}
+                     *           },
+                     *           "need": null,
+                     *           "node_agent": null,
+                     *           "out_of_use": [],
+                     *           "rack": "",
+                     *           "reason": "",
+                     *           "reserved_for": null,
+                     *           "silent_since": null,
+                     *           "status": "AVAILABLE",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "suspicion": null
+                     *         }
+                     *       ],
+                     *       "next_cursor": null,
+                     *       "unreadable": []
+                     *     }
+                     */
                     "application/json": components["schemas"]["Instances"];
                 };
             };
@@ -2606,6 +3575,62 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "agent_connected": true,
+                     *       "availability_zone": "",
+                     *       "boot_id": null,
+                     *       "booted_at": null,
+                     *       "claims": {},
+                     *       "container_instance_id": "ci-i-0bbbbbbbbbbbbbbbb",
+                     *       "deadline_at": null,
+                     *       "departure": null,
+                     *       "drained": false,
+                     *       "ecs_status": "ACTIVE",
+                     *       "epoch": 0,
+                     *       "gpus": 8,
+                     *       "group": "",
+                     *       "health": {},
+                     *       "heartbeat": {
+                     *         "boot_id": null,
+                     *         "booted_at": null,
+                     *         "health": null,
+                     *         "inventory": null,
+                     *         "liveness": "LOST",
+                     *         "ranks": [],
+                     *         "seen_at": "2026-11-21T09:00:00.000Z",
+                     *         "sentence": null
+                     *       },
+                     *       "held": null,
+                     *       "history": [],
+                     *       "incident_id": null,
+                     *       "instance_id": "i-0bbbbbbbbbbbbbbbb",
+                     *       "lemon": {
+                     *         "made_of": null,
+                     *         "score": 0,
+                     *         "signals": {}
+                     *       },
+                     *       "need": null,
+                     *       "node_agent": {
+                     *         "liveness": "LOST",
+                     *         "seen_at": "2026-11-21T09:00:00.000Z"
+                     *       },
+                     *       "out_of_use": [
+                     *         {
+                     *           "because": "its node agent was last heard of at 09:00:00 UTC",
+                     *           "kind": "lost",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "rack": "",
+                     *       "reason": "",
+                     *       "reserved_for": null,
+                     *       "silent_since": "2026-11-21T09:00:00.000Z",
+                     *       "status": "AVAILABLE",
+                     *       "status_at": "2026-11-21T09:00:00.000Z",
+                     *       "suspicion": "its agent was last heard of at 09:00:00 UTC"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Instance"];
                 };
             };
@@ -2620,9 +3645,9 @@ export interface operations {
     list_checks: {
         parameters: {
             query?: {
-                /** @description how many a page has */
+                /** @description Upper bound of the entries of a page. */
                 limit?: number;
-                /** @description where the page before this one said to go on */
+                /** @description `next_cursor` of the page before. */
                 cursor?: string;
             };
             header?: never;
@@ -2639,6 +3664,51 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "checks": [
+                     *         {
+                     *           "check_id": "check/i-0aaaaaaaaaaaaaaaa/3",
+                     *           "ended_at": null,
+                     *           "job_id": "sft-1",
+                     *           "level": null,
+                     *           "number": 3,
+                     *           "outcome": null,
+                     *           "refused": null,
+                     *           "started_at": null,
+                     *           "state": "RUNNING",
+                     *           "summary": null
+                     *         },
+                     *         {
+                     *           "check_id": "check/i-0aaaaaaaaaaaaaaaa/2",
+                     *           "ended_at": "2026-11-21T09:02:00Z",
+                     *           "job_id": null,
+                     *           "level": 2,
+                     *           "number": 2,
+                     *           "outcome": "REBOOT",
+                     *           "refused": null,
+                     *           "started_at": "2026-11-21T09:00:00Z",
+                     *           "state": "ENDED",
+                     *           "summary": "GPU 3 failed"
+                     *         },
+                     *         {
+                     *           "check_id": "check/i-0aaaaaaaaaaaaaaaa/1",
+                     *           "ended_at": null,
+                     *           "job_id": null,
+                     *           "level": null,
+                     *           "number": 1,
+                     *           "outcome": null,
+                     *           "refused": null,
+                     *           "started_at": null,
+                     *           "state": "NO_DOCUMENT",
+                     *           "summary": null
+                     *         }
+                     *       ],
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "next_cursor": null,
+                     *       "total": 3
+                     *     }
+                     */
                     "application/json": components["schemas"]["Checks"];
                 };
             };
@@ -2669,6 +3739,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "check_id": "check/i-0aaaaaaaaaaaaaaaa/2",
+                     *       "document": {
+                     *         "check_id": "check/i-0aaaaaaaaaaaaaaaa/2",
+                     *         "driver": {
+                     *           "gpus": [
+                     *             {
+                     *               "index": 3,
+                     *               "serial": "1650122001234",
+                     *               "uuid": "GPU-3"
+                     *             }
+                     *           ]
+                     *         },
+                     *         "ended_at": "2026-11-21T09:02:00Z",
+                     *         "level": 2,
+                     *         "outcome": "REBOOT",
+                     *         "started_at": "2026-11-21T09:00:00Z",
+                     *         "summary": "GPU 3 failed"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["Check"];
                 };
             };
@@ -2684,11 +3776,11 @@ export interface operations {
     read_gauges: {
         parameters: {
             query?: {
-                /** @description begin of the time span; by default a day before its end */
+                /** @description Begin of the time span. The default is a day before its end. */
                 from?: string;
-                /** @description end of the time span; by default now */
+                /** @description End of the time span. The default is now. */
                 to?: string;
-                /** @description points in time at most */
+                /** @description Upper bound of the points in time. */
                 points?: number;
             };
             header?: never;
@@ -2705,6 +3797,72 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "at": [
+                     *         "2026-11-21T08:00:00.000Z",
+                     *         "2026-11-21T08:30:00.000Z"
+                     *       ],
+                     *       "from": "2026-11-21T08:00:00.000Z",
+                     *       "gpus": [
+                     *         {
+                     *           "gpu": 0,
+                     *           "memory_temperature": {
+                     *             "max": [
+                     *               null,
+                     *               null
+                     *             ],
+                     *             "min": [
+                     *               null,
+                     *               null
+                     *             ]
+                     *           },
+                     *           "memory_used_mib": {
+                     *             "max": [
+                     *               71300,
+                     *               71290
+                     *             ],
+                     *             "min": [
+                     *               71234,
+                     *               0
+                     *             ]
+                     *           },
+                     *           "power_w": {
+                     *             "max": [
+                     *               690,
+                     *               680
+                     *             ],
+                     *             "min": [
+                     *               640,
+                     *               90
+                     *             ]
+                     *           },
+                     *           "temperature": {
+                     *             "max": [
+                     *               64,
+                     *               63
+                     *             ],
+                     *             "min": [
+                     *               61,
+                     *               38
+                     *             ]
+                     *           },
+                     *           "utilisation": {
+                     *             "max": [
+                     *               100,
+                     *               99
+                     *             ],
+                     *             "min": [
+                     *               97,
+                     *               0
+                     *             ]
+                     *           }
+                     *         }
+                     *       ],
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "to": "2026-11-21T09:00:00.000Z"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Gauges"];
                 };
             };
@@ -2728,6 +3886,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "because": "smells of smoke"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Because"];
             };
         };
@@ -2738,6 +3901,61 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "agent_connected": true,
+                     *       "availability_zone": "",
+                     *       "boot_id": null,
+                     *       "booted_at": null,
+                     *       "claims": {
+                     *         "sft-1": 1
+                     *       },
+                     *       "container_instance_id": "ci-i-0aaaaaaaaaaaaaaaa",
+                     *       "deadline_at": "2026-11-22T09:00:00.000Z",
+                     *       "departure": null,
+                     *       "drained": true,
+                     *       "ecs_status": "ACTIVE",
+                     *       "epoch": 0,
+                     *       "gpus": 8,
+                     *       "group": "",
+                     *       "health": {},
+                     *       "held": null,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "QuarantineRequested",
+                     *           "from": "AVAILABLE",
+                     *           "reason": "quarantined by an operator: smells of smoke",
+                     *           "to": "QUARANTINED"
+                     *         }
+                     *       ],
+                     *       "incident_id": "i-0aaaaaaaaaaaaaaaa/2",
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "lemon": {
+                     *         "made_of": "1 time left out in 28 days",
+                     *         "score": 4,
+                     *         "signals": {
+                     *           "excl_jobid_count": 1
+                     *         }
+                     *       },
+                     *       "need": null,
+                     *       "out_of_use": [
+                     *         {
+                     *           "because": "quarantined by an operator: smells of smoke",
+                     *           "kind": "quarantined",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "rack": "",
+                     *       "reason": "quarantined by an operator: smells of smoke",
+                     *       "reserved_for": null,
+                     *       "silent_since": null,
+                     *       "status": "QUARANTINED",
+                     *       "status_at": "2026-11-21T09:00:00.000Z",
+                     *       "suspicion": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["Instance"];
                 };
             };
@@ -2771,6 +3989,57 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "agent_connected": true,
+                     *       "availability_zone": "",
+                     *       "boot_id": null,
+                     *       "booted_at": null,
+                     *       "claims": {},
+                     *       "container_instance_id": "ci-i-0aaaaaaaaaaaaaaaa",
+                     *       "deadline_at": "2026-11-21T09:40:00.000Z",
+                     *       "departure": null,
+                     *       "drained": false,
+                     *       "ecs_status": "ACTIVE",
+                     *       "epoch": 0,
+                     *       "gpus": 8,
+                     *       "group": "",
+                     *       "health": {},
+                     *       "held": null,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "ReleaseRequested",
+                     *           "from": "QUARANTINED",
+                     *           "reason": "released by an operator: it must pass a check first",
+                     *           "to": "VERIFYING"
+                     *         }
+                     *       ],
+                     *       "incident_id": null,
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "lemon": {
+                     *         "made_of": null,
+                     *         "score": 0,
+                     *         "signals": {}
+                     *       },
+                     *       "need": null,
+                     *       "out_of_use": [
+                     *         {
+                     *           "because": "released by an operator: it must pass a check first",
+                     *           "kind": "repair",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "rack": "",
+                     *       "reason": "released by an operator: it must pass a check first",
+                     *       "reserved_for": null,
+                     *       "silent_since": null,
+                     *       "status": "VERIFYING",
+                     *       "status_at": "2026-11-21T09:00:00.000Z",
+                     *       "suspicion": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["Instance"];
                 };
             };
@@ -2801,6 +4070,43 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "tokens": [
+                     *         {
+                     *           "expires_at": "2026-11-21T09:01:00.000Z",
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "issued_at": "2026-11-21T09:00:00.000Z",
+                     *           "issued_by": "an operator",
+                     *           "live": false,
+                     *           "note": "",
+                     *           "revoked_at": null,
+                     *           "token_id": "0123456789ab"
+                     *         },
+                     *         {
+                     *           "expires_at": "2026-11-21T09:01:00.000Z",
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "issued_at": "2026-11-21T09:00:00.000Z",
+                     *           "issued_by": "an operator",
+                     *           "live": false,
+                     *           "note": "",
+                     *           "revoked_at": null,
+                     *           "token_id": "0123456789ab"
+                     *         },
+                     *         {
+                     *           "expires_at": "2027-02-19T09:01:00.000Z",
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "issued_at": "2026-11-21T09:01:00.000Z",
+                     *           "issued_by": "an operator",
+                     *           "live": true,
+                     *           "note": "",
+                     *           "revoked_at": null,
+                     *           "token_id": "0123456789ab"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["NodeTokens"];
                 };
             };
@@ -2824,6 +4130,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "note": "rack 7"
+                 *     }
+                 */
                 "application/json": components["schemas"]["TokenWish"];
             };
         };
@@ -2834,6 +4145,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2027-02-19T09:00:00.000Z",
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "issued_at": "2026-11-21T09:00:00.000Z",
+                     *       "issued_by": "an operator",
+                     *       "live": true,
+                     *       "note": "rack 7",
+                     *       "revoked_at": null,
+                     *       "token": "grn_0123456789ab_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_xxxxxxxxxxxxxxxxxxxxxx",
+                     *       "token_id": "0123456789ab"
+                     *     }
+                     */
                     "application/json": components["schemas"]["NewNodeToken"];
                 };
             };
@@ -2868,6 +4192,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2027-02-19T09:00:00.000Z",
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "issued_at": "2026-11-21T09:00:00.000Z",
+                     *       "issued_by": "an operator",
+                     *       "live": false,
+                     *       "note": "rack 7",
+                     *       "revoked_at": "2026-11-21T09:00:00.000Z",
+                     *       "token_id": "0123456789ab"
+                     *     }
+                     */
                     "application/json": components["schemas"]["NodeToken"];
                 };
             };
@@ -2884,25 +4220,25 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
-                /** @description only jobs in one of these statuses */
+                /** @description Only jobs in one of these statuses, separated by commas. */
                 status?: ("QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED")[];
-                /** @description only jobs that wait, that hold instances, or that have ended */
+                /** @description Only jobs that wait, that hold instances, or that have ended. */
                 state?: "waiting" | "running" | "ended";
-                /** @description by submission, or by status with the live jobs first */
+                /** @description By the time of submission, or by status with the live jobs first. */
                 order?: "newest" | "oldest" | "status";
-                /** @description only jobs whose id begins with this text */
+                /** @description Only jobs whose id begins with this text. */
                 q?: string;
-                /** @description list: only what a table of jobs shows */
+                /** @description `list`: only the fields that a table of jobs shows. */
                 fields?: "all" | "list";
-                /** @description only jobs of this user */
+                /** @description Only jobs of this user. */
                 user?: string;
-                /** @description only jobs of this group */
+                /** @description Only jobs of this group. */
                 group?: string;
-                /** @description only jobs submitted at or after this time */
+                /** @description Only jobs submitted at or after this time. */
                 since?: string;
-                /** @description how many jobs a page has */
+                /** @description Upper bound of the jobs of a page. */
                 limit?: number;
-                /** @description where the page before this one said to go on */
+                /** @description `next_cursor` of the page before. */
                 cursor?: string;
             };
             header?: never;
@@ -2917,6 +4253,122 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "jobs": [
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "attempt": 0,
+                     *           "attempts_counted": 0,
+                     *           "attempts_max": 3,
+                     *           "backend": "ecs",
+                     *           "deadline_at": null,
+                     *           "group": "",
+                     *           "held": false,
+                     *           "incident_id": null,
+                     *           "instances": [],
+                     *           "job_id": "job-10",
+                     *           "n_gpus_per_node": 8,
+                     *           "next_run_at": null,
+                     *           "nnodes": 2,
+                     *           "origin": "SUBMITTED",
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T09:00:10.000Z",
+                     *           "reason": "",
+                     *           "repairing": [],
+                     *           "short_of": null,
+                     *           "status": "SUSPENDED",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "task_definition": "gpu-training:3",
+                     *           "user": "ana",
+                     *           "workload": "sft"
+                     *         },
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "attempt": 0,
+                     *           "attempts_counted": 0,
+                     *           "attempts_max": 3,
+                     *           "backend": "ecs",
+                     *           "deadline_at": null,
+                     *           "group": "",
+                     *           "held": false,
+                     *           "incident_id": null,
+                     *           "instances": [],
+                     *           "job_id": "job-9",
+                     *           "n_gpus_per_node": 8,
+                     *           "next_run_at": null,
+                     *           "nnodes": 2,
+                     *           "origin": "SUBMITTED",
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T09:00:09.000Z",
+                     *           "reason": "",
+                     *           "repairing": [],
+                     *           "short_of": null,
+                     *           "status": "PENDING_RESOURCES",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "task_definition": "gpu-training:3",
+                     *           "user": "ana",
+                     *           "workload": "sft"
+                     *         },
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "attempt": 0,
+                     *           "attempts_counted": 0,
+                     *           "attempts_max": 3,
+                     *           "backend": "ecs",
+                     *           "deadline_at": null,
+                     *           "group": "",
+                     *           "held": false,
+                     *           "incident_id": null,
+                     *           "instances": [],
+                     *           "job_id": "job-8",
+                     *           "n_gpus_per_node": 8,
+                     *           "next_run_at": null,
+                     *           "nnodes": 2,
+                     *           "origin": "SUBMITTED",
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T09:00:08.000Z",
+                     *           "reason": "",
+                     *           "repairing": [],
+                     *           "short_of": null,
+                     *           "status": "QUEUED",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "task_definition": "gpu-training:3",
+                     *           "user": "ana",
+                     *           "workload": "sft"
+                     *         },
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "attempt": 0,
+                     *           "attempts_counted": 0,
+                     *           "attempts_max": 3,
+                     *           "backend": "ecs",
+                     *           "deadline_at": null,
+                     *           "group": "",
+                     *           "held": false,
+                     *           "incident_id": null,
+                     *           "instances": [],
+                     *           "job_id": "job-7",
+                     *           "n_gpus_per_node": 8,
+                     *           "next_run_at": null,
+                     *           "nnodes": 2,
+                     *           "origin": "SUBMITTED",
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T09:00:07.000Z",
+                     *           "reason": "",
+                     *           "repairing": [],
+                     *           "short_of": null,
+                     *           "status": "RECOVERING",
+                     *           "status_at": "2026-11-21T09:00:00.000Z",
+                     *           "task_definition": "gpu-training:3",
+                     *           "user": "ana",
+                     *           "workload": "sft"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null,
+                     *       "unreadable": []
+                     *     }
+                     */
                     "application/json": components["schemas"]["Jobs"];
                 };
             };
@@ -2931,11 +4383,11 @@ export interface operations {
     submit_job: {
         parameters: {
             query?: {
-                /** @description 1: keep nothing, and say what would become of the job */
+                /** @description 1: store nothing, and answer with the placement preview of the job. */
                 dry_run?: "0" | "1";
             };
             header?: {
-                /** @description the same key and specification are the same job, for a day at least */
+                /** @description The same key and specification give the same job, for at least a day. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -2943,7 +4395,43 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "attempts_max": 3,
+                 *       "command": [
+                 *         "python",
+                 *         "train.py"
+                 *       ],
+                 *       "env": {
+                 *         "LR": "0.1"
+                 *       },
+                 *       "max_runtime_s": 3600,
+                 *       "n_gpus_per_node": 8,
+                 *       "nnodes": 2,
+                 *       "task_definition": "gpu-training",
+                 *       "user": "",
+                 *       "workload": "sft"
+                 *     }
+                 */
                 "application/json": components["schemas"]["JobSpec"];
+                /**
+                 * @example {
+                 *       "attempts_max": 3,
+                 *       "command": [
+                 *         "python",
+                 *         "train.py"
+                 *       ],
+                 *       "env": {
+                 *         "LR": "0.1"
+                 *       },
+                 *       "max_runtime_s": 3600,
+                 *       "n_gpus_per_node": 8,
+                 *       "nnodes": 2,
+                 *       "task_definition": "gpu-training",
+                 *       "user": "",
+                 *       "workload": "sft"
+                 *     }
+                 */
                 "application/yaml": components["schemas"]["JobSpec"];
             };
         };
@@ -2963,6 +4451,64 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "asked_priority": "NORMAL",
+                     *       "attempt": 0,
+                     *       "attempts": [],
+                     *       "attempts_counted": 0,
+                     *       "attempts_max": 3,
+                     *       "attempts_uncounted": {},
+                     *       "backend": "ecs",
+                     *       "checkpoint_dir": "",
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "container": "main",
+                     *       "deadline_at": "2026-11-28T09:00:00.000Z",
+                     *       "diagnosis": null,
+                     *       "entrypoint": "",
+                     *       "failure": null,
+                     *       "group": "",
+                     *       "held": false,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "JobSubmitted",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": null,
+                     *           "reason": "submitted by ana",
+                     *           "to": "QUEUED"
+                     *         }
+                     *       ],
+                     *       "image": null,
+                     *       "incident_id": null,
+                     *       "instances": [],
+                     *       "job_id": "sft-20261121-090000-3170",
+                     *       "max_runtime_s": 3600,
+                     *       "n_gpus_per_node": 8,
+                     *       "next_run_at": null,
+                     *       "nnodes": 2,
+                     *       "origin": "SUBMITTED",
+                     *       "priority": "NORMAL",
+                     *       "queued_at": "2026-11-21T09:00:00.000Z",
+                     *       "ran_s": 0,
+                     *       "reason": "submitted by ana",
+                     *       "records": null,
+                     *       "repairing": [],
+                     *       "short_of": null,
+                     *       "status": "QUEUED",
+                     *       "status_at": "2026-11-21T09:00:00.000Z",
+                     *       "suspend_grace_s": 5,
+                     *       "suspended_at": null,
+                     *       "suspended_for": null,
+                     *       "task_definition": "gpu-training",
+                     *       "user": "ana",
+                     *       "workload": "sft"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -2994,6 +4540,103 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "asked_priority": "NORMAL",
+                     *       "attempt": 1,
+                     *       "attempts": [
+                     *         {
+                     *           "attempt": 1,
+                     *           "attempt_id": "sft-20261121-090000-0a1b--a01",
+                     *           "counted": false,
+                     *           "ended_at": "2026-11-21T10:00:00.000Z",
+                     *           "exit_code": null,
+                     *           "failure_kind": null,
+                     *           "instances": [
+                     *             "i-0aaaaaaaaaaaaaaaa",
+                     *             "i-0bbbbbbbbbbbbbbbb"
+                     *           ],
+                     *           "message": null,
+                     *           "started_at": null,
+                     *           "status": "STOPPED"
+                     *         }
+                     *       ],
+                     *       "attempts_counted": 0,
+                     *       "attempts_max": 3,
+                     *       "attempts_uncounted": {
+                     *         "INSUFFICIENT_RESOURCES": 1
+                     *       },
+                     *       "backend": "ecs",
+                     *       "checkpoint_dir": "",
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "container": "main",
+                     *       "deadline_at": "2026-11-28T10:00:00.000Z",
+                     *       "diagnosis": null,
+                     *       "entrypoint": "",
+                     *       "failure": null,
+                     *       "group": "",
+                     *       "held": false,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "JobPlaced",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "QUEUED",
+                     *           "reason": "attempt 1 placed on i-0aaaaaaaaaaaaaaaa, i-0bbbbbbbbbbbbbbbb",
+                     *           "to": "SUBMITTING"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "LaunchRefused",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "SUBMITTING",
+                     *           "reason": "stopping the gang: i-0bbbbbbbbbbbbbbbb was no longer free",
+                     *           "to": "STOPPING"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "AllRanksStopped",
+                     *           "event_type": "RETRY_SCHEDULED",
+                     *           "from": "STOPPING",
+                     *           "reason": "short of resources; looking again soon",
+                     *           "to": "PENDING_RESOURCES"
+                     *         }
+                     *       ],
+                     *       "image": null,
+                     *       "incident_id": null,
+                     *       "instances": [
+                     *         "i-0aaaaaaaaaaaaaaaa",
+                     *         "i-0bbbbbbbbbbbbbbbb"
+                     *       ],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "max_runtime_s": null,
+                     *       "n_gpus_per_node": 8,
+                     *       "next_run_at": "2026-11-21T10:01:00.000Z",
+                     *       "nnodes": 2,
+                     *       "origin": "SUBMITTED",
+                     *       "priority": "NORMAL",
+                     *       "queued_at": "2026-11-21T09:00:00.000Z",
+                     *       "ran_s": 0,
+                     *       "reason": "short of resources; looking again soon",
+                     *       "records": null,
+                     *       "repairing": [],
+                     *       "short_of": null,
+                     *       "status": "PENDING_RESOURCES",
+                     *       "status_at": "2026-11-21T10:00:00.000Z",
+                     *       "suspend_grace_s": 5,
+                     *       "suspended_at": null,
+                     *       "suspended_for": null,
+                     *       "task_definition": "gpu-training:3",
+                     *       "user": "ana",
+                     *       "workload": "sft"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -3008,7 +4651,7 @@ export interface operations {
     cancel_job: {
         parameters: {
             query?: {
-                /** @description 1: also have the agents of its instances end its ranks */
+                /** @description 1: the agents of the job's instances end its ranks, too. */
                 force?: "0" | "1";
             };
             header?: never;
@@ -3034,6 +4677,82 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "asked_priority": "NORMAL",
+                     *       "attempt": 0,
+                     *       "attempts": [],
+                     *       "attempts_counted": 0,
+                     *       "attempts_max": 3,
+                     *       "attempts_uncounted": {},
+                     *       "backend": "ecs",
+                     *       "checkpoint_dir": "",
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "container": "main",
+                     *       "deadline_at": null,
+                     *       "diagnosis": null,
+                     *       "entrypoint": "",
+                     *       "failure": null,
+                     *       "group": "",
+                     *       "held": false,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "SuspendRequested",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "QUEUED",
+                     *           "reason": "suspended by root (a demo); held until it is resumed",
+                     *           "to": "SUSPENDED"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "ResumeRequested",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "SUSPENDED",
+                     *           "reason": "resumed by root; in line again",
+                     *           "to": "SUSPENDED"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "CancelRequested",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "SUSPENDED",
+                     *           "reason": "canceled by root",
+                     *           "to": "CANCELED"
+                     *         }
+                     *       ],
+                     *       "image": null,
+                     *       "incident_id": null,
+                     *       "instances": [],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "max_runtime_s": null,
+                     *       "n_gpus_per_node": 8,
+                     *       "next_run_at": null,
+                     *       "nnodes": 2,
+                     *       "origin": "SUBMITTED",
+                     *       "priority": "NORMAL",
+                     *       "queued_at": "2026-11-21T09:00:00.000Z",
+                     *       "ran_s": 0,
+                     *       "reason": "canceled by root",
+                     *       "records": null,
+                     *       "repairing": [],
+                     *       "short_of": null,
+                     *       "status": "CANCELED",
+                     *       "status_at": "2026-11-21T10:00:00.000Z",
+                     *       "suspend_grace_s": 5,
+                     *       "suspended_at": null,
+                     *       "suspended_for": null,
+                     *       "task_definition": "gpu-training:3",
+                     *       "user": "ana",
+                     *       "workload": "sft"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -3065,6 +4784,79 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "decisions": [
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "JobPlaced",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "QUEUED",
+                     *           "reason": "attempt 1 goes to the Ray cluster",
+                     *           "to": "SUBMITTING"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "AttemptLaunched",
+                     *           "event_type": "SUBMIT",
+                     *           "from": "SUBMITTING",
+                     *           "reason": "the Ray cluster has taken sft-20261121-090000-0a1b--a01",
+                     *           "to": "SUBMITTED"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:02:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "AllRanksRunning",
+                     *           "event_type": "RAY_STATUS_SYNC",
+                     *           "from": "SUBMITTED",
+                     *           "reason": "the driver of attempt 1 runs",
+                     *           "to": "RUNNING"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:04:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "AllRanksStopped",
+                     *           "event_type": "RETRY_SCHEDULED",
+                     *           "from": "RUNNING",
+                     *           "reason": "the driver of attempt 1 found 0 free GPUs of the 8 that it wants; short of resources; looking again soon",
+                     *           "to": "PENDING_RESOURCES"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:16:40.000Z",
+                     *           "attempt": 2,
+                     *           "event": "JobPlaced",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "PENDING_RESOURCES",
+                     *           "reason": "attempt 2 goes to the Ray cluster",
+                     *           "to": "SUBMITTING"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:16:40.000Z",
+                     *           "attempt": 2,
+                     *           "event": "AttemptLaunched",
+                     *           "event_type": "SUBMIT",
+                     *           "from": "SUBMITTING",
+                     *           "reason": "the Ray cluster has taken sft-20261121-090000-0a1b--a02",
+                     *           "to": "SUBMITTED"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:18:40.000Z",
+                     *           "attempt": 2,
+                     *           "event": "AllRanksStopped",
+                     *           "event_type": "RAY_STATUS_SYNC",
+                     *           "from": "SUBMITTED",
+                     *           "reason": "the driver of attempt 2 exited with code 0",
+                     *           "to": "SUCCEEDED"
+                     *         }
+                     *       ],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "pending": null,
+                     *       "reason": "the driver of attempt 2 exited with code 0",
+                     *       "status": "SUCCEEDED"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Explanation"];
                 };
             };
@@ -3079,13 +4871,13 @@ export interface operations {
     read_logs: {
         parameters: {
             query?: {
-                /** @description which rank; 0 unless told */
+                /** @description Rank. The default is 0. */
                 rank?: number;
-                /** @description which attempt; the latest unless told */
+                /** @description Attempt. The default is the latest. */
                 attempt?: number;
-                /** @description how many lines at most */
+                /** @description Upper bound of the lines. */
                 tail?: number;
-                /** @description where the answer before this one said to go on */
+                /** @description `next_cursor` of the answer before. */
                 cursor?: string;
             };
             header?: never;
@@ -3102,6 +4894,24 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "attempt": 2,
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lines": [
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "text": "step 1"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.001Z",
+                     *           "text": "step 2"
+                     *         }
+                     *       ],
+                     *       "next_cursor": "pACTIsfcrmJSfRW7gNcleGYvMQ==",
+                     *       "rank": 0
+                     *     }
+                     */
                     "application/json": components["schemas"]["LogLines"];
                 };
             };
@@ -3141,6 +4951,73 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "asked_priority": "NORMAL",
+                     *       "attempt": 0,
+                     *       "attempts": [],
+                     *       "attempts_counted": 0,
+                     *       "attempts_max": 3,
+                     *       "attempts_uncounted": {},
+                     *       "backend": "ecs",
+                     *       "checkpoint_dir": "",
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "container": "main",
+                     *       "deadline_at": "2026-11-28T10:00:00.000Z",
+                     *       "diagnosis": null,
+                     *       "entrypoint": "",
+                     *       "failure": null,
+                     *       "group": "",
+                     *       "held": false,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "SuspendRequested",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "QUEUED",
+                     *           "reason": "suspended by root (a demo); held until it is resumed",
+                     *           "to": "SUSPENDED"
+                     *         },
+                     *         {
+                     *           "at": "2026-11-21T10:00:00.000Z",
+                     *           "attempt": 0,
+                     *           "event": "ResumeRequested",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "SUSPENDED",
+                     *           "reason": "resumed by root; in line again",
+                     *           "to": "SUSPENDED"
+                     *         }
+                     *       ],
+                     *       "image": null,
+                     *       "incident_id": null,
+                     *       "instances": [],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "max_runtime_s": null,
+                     *       "n_gpus_per_node": 8,
+                     *       "next_run_at": null,
+                     *       "nnodes": 2,
+                     *       "origin": "SUBMITTED",
+                     *       "priority": "NORMAL",
+                     *       "queued_at": "2026-11-21T09:00:00.000Z",
+                     *       "ran_s": 0,
+                     *       "reason": "resumed by root; in line again",
+                     *       "records": null,
+                     *       "repairing": [],
+                     *       "short_of": null,
+                     *       "status": "SUSPENDED",
+                     *       "status_at": "2026-11-21T10:00:00.000Z",
+                     *       "suspend_grace_s": 5,
+                     *       "suspended_at": null,
+                     *       "suspended_for": null,
+                     *       "task_definition": "gpu-training:3",
+                     *       "user": "ana",
+                     *       "workload": "sft"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -3165,6 +5042,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "because": "the data set is being replaced"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Because"];
             };
         };
@@ -3184,6 +5066,83 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "asked_priority": "NORMAL",
+                     *       "attempt": 1,
+                     *       "attempts": [
+                     *         {
+                     *           "attempt": 1,
+                     *           "attempt_id": "sft-20261121-090000-0a1b--a01",
+                     *           "counted": null,
+                     *           "ended_at": null,
+                     *           "exit_code": null,
+                     *           "failure_kind": null,
+                     *           "instances": [
+                     *             "i-00000000000000000",
+                     *             "i-00000000000000001"
+                     *           ],
+                     *           "message": null,
+                     *           "started_at": "2026-11-21T09:00:00.000Z",
+                     *           "status": "RUNNING"
+                     *         }
+                     *       ],
+                     *       "attempts_counted": 0,
+                     *       "attempts_max": 3,
+                     *       "attempts_uncounted": {},
+                     *       "backend": "ecs",
+                     *       "checkpoint_dir": "",
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "container": "main",
+                     *       "deadline_at": "2026-11-21T09:00:35.000Z",
+                     *       "diagnosis": null,
+                     *       "entrypoint": "",
+                     *       "failure": null,
+                     *       "group": "",
+                     *       "held": true,
+                     *       "history": [
+                     *         {
+                     *           "at": "2026-11-21T09:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "event": "SuspendRequested",
+                     *           "event_type": "STATE_TRANSITION",
+                     *           "from": "RUNNING",
+                     *           "reason": "suspended by an operator: rank 0 has 5 s to save and leave",
+                     *           "to": "SUSPENDING"
+                     *         }
+                     *       ],
+                     *       "image": null,
+                     *       "incident_id": null,
+                     *       "instances": [
+                     *         "i-00000000000000000",
+                     *         "i-00000000000000001"
+                     *       ],
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "max_runtime_s": null,
+                     *       "n_gpus_per_node": 8,
+                     *       "next_run_at": null,
+                     *       "nnodes": 2,
+                     *       "origin": "SUBMITTED",
+                     *       "priority": "NORMAL",
+                     *       "queued_at": "2026-11-21T09:00:00.000Z",
+                     *       "ran_s": 0,
+                     *       "reason": "suspended by an operator: rank 0 has 5 s to save and leave",
+                     *       "records": null,
+                     *       "repairing": [],
+                     *       "short_of": null,
+                     *       "status": "SUSPENDING",
+                     *       "status_at": "2026-11-21T09:00:00.000Z",
+                     *       "suspend_grace_s": 5,
+                     *       "suspended_at": null,
+                     *       "suspended_for": null,
+                     *       "task_definition": "gpu-training:3",
+                     *       "user": "ana",
+                     *       "workload": "sft"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -3217,6 +5176,140 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "as_of": "2026-11-23T11:14:03.000Z",
+                     *       "attempts": [
+                     *         {
+                     *           "attempt": 1,
+                     *           "attempt_id": "sft-20261123-101318-6eea--a01",
+                     *           "failure": null,
+                     *           "phases": [
+                     *             {
+                     *               "attempt": 1,
+                     *               "since": "2026-11-23T10:14:03.000Z",
+                     *               "status": "STOPPING",
+                     *               "until": "2026-11-23T10:14:15.000Z"
+                     *             },
+                     *             {
+                     *               "attempt": 1,
+                     *               "since": "2026-11-23T10:14:15.000Z",
+                     *               "status": "DIAGNOSING",
+                     *               "until": "2026-11-23T10:16:33.000Z"
+                     *             },
+                     *             {
+                     *               "attempt": 1,
+                     *               "since": "2026-11-23T10:16:33.000Z",
+                     *               "status": "RECOVERING",
+                     *               "until": "2026-11-23T10:22:33.000Z"
+                     *             }
+                     *           ],
+                     *           "rows": [
+                     *             {
+                     *               "has_first_failure": false,
+                     *               "instances": [
+                     *                 "i-2bc47fccb4f6d9072"
+                     *               ],
+                     *               "marks": [
+                     *                 {
+                     *                   "since": "2026-11-23T10:14:16.000Z",
+                     *                   "status": "CHECKING",
+                     *                   "until": "2026-11-23T10:16:34.000Z"
+                     *                 },
+                     *                 {
+                     *                   "since": "2026-11-23T10:16:34.000Z",
+                     *                   "status": "REBOOTING",
+                     *                   "until": "2026-11-23T10:20:43.000Z"
+                     *                 },
+                     *                 {
+                     *                   "since": "2026-11-23T10:20:43.000Z",
+                     *                   "status": "VERIFYING",
+                     *                   "until": "2026-11-23T10:22:23.000Z"
+                     *                 }
+                     *               ],
+                     *               "number": 1,
+                     *               "ranks": "1"
+                     *             },
+                     *             {
+                     *               "has_first_failure": false,
+                     *               "instances": [
+                     *                 "i-00000000000000000",
+                     *                 "i-00000000000000002",
+                     *                 "i-00000000000000003",
+                     *                 "i-00000000000000004"
+                     *               ],
+                     *               "marks": [
+                     *                 {
+                     *                   "since": "2026-11-23T10:14:16.000Z",
+                     *                   "status": "CHECKING",
+                     *                   "until": "2026-11-23T10:15:33.000Z"
+                     *                 }
+                     *               ],
+                     *               "number": 15,
+                     *               "ranks": "0,2-15"
+                     *             }
+                     *           ]
+                     *         },
+                     *         {
+                     *           "attempt": 2,
+                     *           "attempt_id": "sft-20261123-101318-6eea--a02",
+                     *           "failure": null,
+                     *           "phases": [
+                     *             {
+                     *               "attempt": 2,
+                     *               "since": "2026-11-23T10:22:33.000Z",
+                     *               "status": "SUBMITTING",
+                     *               "until": "2026-11-23T10:22:38.000Z"
+                     *             },
+                     *             {
+                     *               "attempt": 2,
+                     *               "since": "2026-11-23T10:22:38.000Z",
+                     *               "status": "SUBMITTED",
+                     *               "until": "2026-11-23T10:23:13.000Z"
+                     *             },
+                     *             {
+                     *               "attempt": 2,
+                     *               "since": "2026-11-23T10:23:13.000Z",
+                     *               "status": "RUNNING",
+                     *               "until": "2026-11-23T10:25:43.000Z"
+                     *             },
+                     *             {
+                     *               "attempt": 2,
+                     *               "since": "2026-11-23T10:25:43.000Z",
+                     *               "status": "STOPPING",
+                     *               "until": null
+                     *             }
+                     *           ],
+                     *           "rows": [
+                     *             {
+                     *               "has_first_failure": false,
+                     *               "instances": [
+                     *                 "i-00000000000000000",
+                     *                 "i-2bc47fccb4f6d9072",
+                     *                 "i-00000000000000002",
+                     *                 "i-00000000000000003"
+                     *               ],
+                     *               "marks": [],
+                     *               "number": 16,
+                     *               "ranks": "0-15"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "before_first_attempt": [
+                     *         {
+                     *           "attempt": null,
+                     *           "since": "2026-11-23T10:12:23.000Z",
+                     *           "status": "QUEUED",
+                     *           "until": "2026-11-23T10:14:03.000Z"
+                     *         }
+                     *       ],
+                     *       "earlier_attempts": 0,
+                     *       "is_complete": true,
+                     *       "job_id": "sft-20261123-101318-6eea",
+                     *       "status": "RUNNING"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Timeline"];
                 };
             };
@@ -3231,7 +5324,7 @@ export interface operations {
     read_lock: {
         parameters: {
             query: {
-                /** @description whose lock it is */
+                /** @description Id of the job that the lock belongs to. */
                 job_id: string;
             };
             header?: never;
@@ -3248,6 +5341,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acquired_at": "2026-11-21T09:01:00.000Z",
+                     *       "expires_at": "2026-11-21T09:02:00.000Z",
+                     *       "has_ended": false,
+                     *       "instance_id": "i-0bbbbbbbbbbbbbbbb",
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "name": "gpu_0",
+                     *       "owner": "rollout",
+                     *       "token": 2
+                     *     }
+                     */
                     "application/json": components["schemas"]["Lock"];
                 };
             };
@@ -3272,6 +5377,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "holder": "0a1b2c3d",
+                 *       "job_id": "sft-20261121-090001-ffff",
+                 *       "owner": "train",
+                 *       "rank": 0
+                 *     }
+                 */
                 "application/json": components["schemas"]["LockWish"];
             };
         };
@@ -3282,6 +5395,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acquired_at": "2026-11-21T09:00:00.000Z",
+                     *       "expires_at": "2026-11-21T09:01:00.000Z",
+                     *       "has_ended": false,
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "job_id": "sft-20261121-090001-ffff",
+                     *       "name": "one-more",
+                     *       "owner": "train",
+                     *       "token": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Lock"];
                 };
             };
@@ -3309,6 +5434,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "job_id": "sft-20261121-090000-0a1b",
+                 *       "owner": "train",
+                 *       "token": 1
+                 *     }
+                 */
                 "application/json": components["schemas"]["LockReturn"];
             };
         };
@@ -3319,6 +5451,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acquired_at": null,
+                     *       "expires_at": null,
+                     *       "has_ended": true,
+                     *       "instance_id": null,
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "name": "gpu-0",
+                     *       "owner": null,
+                     *       "token": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Lock"];
                 };
             };
@@ -3346,6 +5490,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "job_id": "sft-20261121-090000-0a1b",
+                 *       "lease_s": 60,
+                 *       "owner": "train",
+                 *       "token": 1
+                 *     }
+                 */
                 "application/json": components["schemas"]["LockRenewal"];
             };
         };
@@ -3356,6 +5508,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acquired_at": "2026-11-21T09:00:00.000Z",
+                     *       "expires_at": "2026-11-21T09:01:20.000Z",
+                     *       "has_ended": false,
+                     *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "name": "gpu-0",
+                     *       "owner": "train",
+                     *       "token": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Lock"];
                 };
             };
@@ -3387,6 +5551,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "deployment": {
+                     *         "adopt": "off",
+                     *         "cluster": "nwcd-gpu-testing",
+                     *         "observe_only": false,
+                     *         "preset": "adaptive",
+                     *         "region": "us-east-1",
+                     *         "replace": false
+                     *       },
+                     *       "expires_at": "2026-11-21T09:10:00.000Z",
+                     *       "is_session": true,
+                     *       "role": "viewer",
+                     *       "user": "an operator"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Me"];
                 };
             };
@@ -3412,6 +5592,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "info": {
+                     *         "title": "gpu-recovery",
+                     *         "version": "0.2.0"
+                     *       },
+                     *       "openapi": "3.1.0",
+                     *       "paths": {}
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenApi"];
                 };
             };
@@ -3433,6 +5623,74 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "as_of": "2026-11-21T09:00:00Z",
+                     *       "dead_letters": {
+                     *         "failed": 0,
+                     *         "scheduler": 0,
+                     *         "undelivered": 0
+                     *       },
+                     *       "events": [],
+                     *       "fleet": {
+                     *         "by_status": {
+                     *           "AVAILABLE": 0,
+                     *           "CHECKING": 0,
+                     *           "GONE": 0,
+                     *           "QUARANTINED": 1,
+                     *           "REBOOTING": 0,
+                     *           "REPLACING": 0,
+                     *           "VERIFYING": 0
+                     *         },
+                     *         "gpus": 8,
+                     *         "gpus_free": 0,
+                     *         "gpus_in_use": 0,
+                     *         "gpus_out_of_use": 8,
+                     *         "instances": 1,
+                     *         "instances_free": 0,
+                     *         "instances_in_use": 0,
+                     *         "silent": 0
+                     *       },
+                     *       "for_a_person": [
+                     *         {
+                     *           "because": "row remap failed",
+                     *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "since": "2026-11-21T09:00:00.000Z"
+                     *         }
+                     *       ],
+                     *       "for_a_person_more": 0,
+                     *       "held": 0,
+                     *       "incidents": [],
+                     *       "limits": {
+                     *         "breaker": {
+                     *           "because": null,
+                     *           "blamed": {},
+                     *           "incident_id": null,
+                     *           "opens_at": 3,
+                     *           "probe": null,
+                     *           "probe_at": null,
+                     *           "since": null,
+                     *           "state": "CLOSED"
+                     *         },
+                     *         "deaf": null,
+                     *         "gpu_instances": 1,
+                     *         "observe_only": false,
+                     *         "pause": null,
+                     *         "repairing": [],
+                     *         "repairs_at_once_max": 1,
+                     *         "replace": false
+                     *       },
+                     *       "missing": [
+                     *         "incidents",
+                     *         "events",
+                     *         "week"
+                     *       ],
+                     *       "queue_as_of": null,
+                     *       "quotas": [],
+                     *       "totals": [],
+                     *       "week": null
+                     *     }
+                     */
                     "application/json": components["schemas"]["Overview"];
                 };
             };
@@ -3446,13 +5704,13 @@ export interface operations {
     read_queue: {
         parameters: {
             query?: {
-                /** @description how many a page has */
+                /** @description Upper bound of the entries of a page. */
                 limit?: number;
-                /** @description where the page before this one said to go on */
+                /** @description `next_cursor` of the page before. */
                 cursor?: string;
-                /** @description 1: as the scheduler wrote it after its last pass, without a read of any record */
+                /** @description 1: the snapshot of the scheduler's last pass. */
                 snapshot?: "0" | "1";
-                /** @description with snapshot=1: only jobs of this group */
+                /** @description With `snapshot=1`: only jobs of this group. */
                 group?: string;
             };
             header?: never;
@@ -3467,6 +5725,184 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "next_cursor": null,
+                     *       "quotas": [
+                     *         {
+                     *           "group": "",
+                     *           "limit": 4,
+                     *           "priority": "NORMAL",
+                     *           "used": 0,
+                     *           "user": "ana"
+                     *         },
+                     *         {
+                     *           "group": "",
+                     *           "limit": 9,
+                     *           "priority": "NORMAL",
+                     *           "used": 1,
+                     *           "user": "bob"
+                     *         }
+                     *       ],
+                     *       "reservations": [
+                     *         {
+                     *           "at": "2026-11-21T11:00:00.000Z",
+                     *           "group": "",
+                     *           "hosts": [
+                     *             "i-0aaaaaaaaaaaaaaaa",
+                     *             "i-0bbbbbbbbbbbbbbbb"
+                     *           ],
+                     *           "job_id": "sft-20261121-090000-0a1b"
+                     *         }
+                     *       ],
+                     *       "running": [
+                     *         {
+                     *           "backend": "ecs",
+                     *           "can_suspend": true,
+                     *           "ends_at": "2026-11-21T11:00:00.000Z",
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "job_id": "low-1",
+                     *           "nodes": 1,
+                     *           "priority": "NORMAL",
+                     *           "since": "2026-11-21T09:00:00.000Z",
+                     *           "status": "RUNNING",
+                     *           "user": "bob"
+                     *         }
+                     *       ],
+                     *       "totals": [
+                     *         {
+                     *           "priority": "EXTREME_HIGH",
+                     *           "queued": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           },
+                     *           "running": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           }
+                     *         },
+                     *         {
+                     *           "priority": "VERY_HIGH",
+                     *           "queued": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           },
+                     *           "running": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           }
+                     *         },
+                     *         {
+                     *           "priority": "HIGH",
+                     *           "queued": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           },
+                     *           "running": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           }
+                     *         },
+                     *         {
+                     *           "priority": "ABOVE_NORMAL",
+                     *           "queued": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           },
+                     *           "running": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           }
+                     *         },
+                     *         {
+                     *           "priority": "NORMAL",
+                     *           "queued": {
+                     *             "gpus": 48,
+                     *             "instances": 6,
+                     *             "jobs": 3
+                     *           },
+                     *           "running": {
+                     *             "gpus": 8,
+                     *             "instances": 1,
+                     *             "jobs": 1
+                     *           }
+                     *         },
+                     *         {
+                     *           "priority": "LOW",
+                     *           "queued": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           },
+                     *           "running": {
+                     *             "gpus": 0,
+                     *             "instances": 0,
+                     *             "jobs": 0
+                     *           }
+                     *         }
+                     *       ],
+                     *       "unreadable": [],
+                     *       "waiting": [
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "backend": "ecs",
+                     *           "earliest_at": "2026-11-21T11:00:00.000Z",
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "job_id": "sft-20261121-090000-0a1b",
+                     *           "nodes": 2,
+                     *           "position": 1,
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T09:00:00.000Z",
+                     *           "sentence": "needs 2 instance(s) with 8 GPU(s) each; 1 are free; nobody knows how long it runs",
+                     *           "short_of": "gpus",
+                     *           "status": "PENDING_RESOURCES",
+                     *           "user": "ana"
+                     *         },
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "backend": "ecs",
+                     *           "earliest_at": "2026-11-21T11:00:00.000Z",
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "job_id": "sft-20261121-090001-ffff",
+                     *           "nodes": 2,
+                     *           "position": 2,
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T09:00:01.000Z",
+                     *           "sentence": "waits behind sft-20261121-090000-0a1b; nobody knows how long it runs",
+                     *           "short_of": "turn",
+                     *           "status": "QUEUED",
+                     *           "user": "ana"
+                     *         },
+                     *         {
+                     *           "asked_priority": "NORMAL",
+                     *           "backend": "ecs",
+                     *           "earliest_at": null,
+                     *           "gpus": 8,
+                     *           "group": "",
+                     *           "job_id": "held",
+                     *           "nodes": 2,
+                     *           "position": null,
+                     *           "priority": "NORMAL",
+                     *           "queued_at": "2026-11-21T08:59:59.000Z",
+                     *           "sentence": "is held by a person until it is resumed",
+                     *           "short_of": null,
+                     *           "status": "SUSPENDED",
+                     *           "user": "ana"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["Queue"];
                 };
             };
@@ -3493,6 +5929,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "limits": {
+                     *         "instances": {
+                     *           "*\/*\/*": 16,
+                     *           "ana/HIGH/h100": 4
+                     *         },
+                     *         "max_running_jobs": 20,
+                     *         "max_running_jobs_per_user": null
+                     *       },
+                     *       "revision": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Quotas"];
                 };
             };
@@ -3507,7 +5956,7 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description the revision that was read */
+                /** @description Revision that was read. */
                 "If-Match": string;
             };
             path?: never;
@@ -3515,6 +5964,18 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "limits": {
+                 *         "instances": {
+                 *           "*\/*\/*": 16,
+                 *           "ana/HIGH/h100": 4
+                 *         },
+                 *         "max_running_jobs": 20,
+                 *         "max_running_jobs_per_user": null
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["LimitsWanted"];
             };
         };
@@ -3525,6 +5986,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "limits": {
+                     *         "instances": {
+                     *           "*\/*\/*": 16,
+                     *           "ana/HIGH/h100": 4
+                     *         },
+                     *         "max_running_jobs": 20,
+                     *         "max_running_jobs_per_user": null
+                     *       },
+                     *       "revision": 1
+                     *     }
+                     */
                     "application/json": components["schemas"]["Quotas"];
                 };
             };
@@ -3550,6 +6024,12 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "expires_in_s": 3600,
+                 *       "role": "viewer"
+                 *     }
+                 */
                 "application/json": components["schemas"]["SessionWish"];
             };
         };
@@ -3560,6 +6040,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2026-11-21T21:00:00.000Z",
+                     *       "role": "viewer",
+                     *       "session": "grs_eyJ1Ijoi.c2lnbmF0dXJl",
+                     *       "user": "an operator"
+                     *     }
+                     */
                     "application/json": components["schemas"]["NewSession"];
                 };
             };
@@ -3578,9 +6066,9 @@ export interface operations {
     read_summary: {
         parameters: {
             query?: {
-                /** @description how many days */
+                /** @description Number of days, today included. */
                 days?: number;
-                /** @description what a row is about */
+                /** @description What a row stands for. */
                 by?: "day" | "user" | "priority";
             };
             header?: never;
@@ -3595,6 +6083,80 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "as_of": "2026-11-24T10:14:05.000Z",
+                     *       "by": "day",
+                     *       "rows": [
+                     *         {
+                     *           "ettr": null,
+                     *           "ettr_share": null,
+                     *           "fleet_available": 0.99017,
+                     *           "given_up": 0,
+                     *           "gpu_h_held": 328.78,
+                     *           "gpu_h_in_line": 1.6,
+                     *           "gpu_h_lost": 2.444,
+                     *           "gpu_h_running": 327.936,
+                     *           "incidents": 1,
+                     *           "jobs_canceled": 0,
+                     *           "jobs_failed": 0,
+                     *           "jobs_succeeded": 0,
+                     *           "mttf_gpu_h": 327.936,
+                     *           "name": "2026-11-23",
+                     *           "recovered": 1,
+                     *           "recoveries": 1,
+                     *           "recovery_s_longest": 550,
+                     *           "recovery_s_p50": 550,
+                     *           "recovery_s_p90": 550,
+                     *           "running_share": 0.997432
+                     *         },
+                     *         {
+                     *           "ettr": null,
+                     *           "ettr_share": null,
+                     *           "fleet_available": 1,
+                     *           "given_up": 0,
+                     *           "gpu_h_held": 245.633,
+                     *           "gpu_h_in_line": 0,
+                     *           "gpu_h_lost": 0,
+                     *           "gpu_h_running": 245.633,
+                     *           "incidents": 0,
+                     *           "jobs_canceled": 0,
+                     *           "jobs_failed": 0,
+                     *           "jobs_succeeded": 0,
+                     *           "mttf_gpu_h": null,
+                     *           "name": "2026-11-24",
+                     *           "recovered": 0,
+                     *           "recoveries": 0,
+                     *           "recovery_s_longest": null,
+                     *           "recovery_s_p50": null,
+                     *           "recovery_s_p90": null,
+                     *           "running_share": 1
+                     *         }
+                     *       ],
+                     *       "since": "2026-11-23",
+                     *       "total": {
+                     *         "ettr": null,
+                     *         "ettr_share": null,
+                     *         "fleet_available": 0.994363,
+                     *         "given_up": 0,
+                     *         "gpu_h_held": 574.413,
+                     *         "gpu_h_in_line": 1.6,
+                     *         "gpu_h_lost": 2.444,
+                     *         "gpu_h_running": 573.569,
+                     *         "incidents": 1,
+                     *         "jobs_canceled": 0,
+                     *         "jobs_failed": 0,
+                     *         "jobs_succeeded": 0,
+                     *         "mttf_gpu_h": 573.569,
+                     *         "recovered": 1,
+                     *         "recoveries": 1,
+                     *         "recovery_s_longest": 550,
+                     *         "recovery_s_p50": 550,
+                     *         "recovery_s_p90": 550,
+                     *         "running_share": 0.99853
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["Summary"];
                 };
             };
@@ -3609,11 +6171,11 @@ export interface operations {
     list_users: {
         parameters: {
             query?: {
-                /** @description only users whose name begins so */
+                /** @description Only users whose name begins with this text. */
                 q?: string;
-                /** @description how many a page has */
+                /** @description Upper bound of the entries of a page. */
                 limit?: number;
-                /** @description where the page before this one said to go on */
+                /** @description `next_cursor` of the page before. */
                 cursor?: string;
             };
             header?: never;
@@ -3628,6 +6190,40 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "next_cursor": "pc-vGdBe976BuVjjQCz8o1tbImJvYiIsICJhbnRvbiIsICJhbmEiXSwgWyJib2IiXV0=",
+                     *       "users": [
+                     *         {
+                     *           "last_issued_at": "2026-11-21T09:00:00.000Z",
+                     *           "live_tokens": 1,
+                     *           "next_end": "2027-02-19T09:00:00.000Z",
+                     *           "roles": [
+                     *             "user"
+                     *           ],
+                     *           "user": "ana"
+                     *         },
+                     *         {
+                     *           "last_issued_at": "2026-11-21T09:00:00.000Z",
+                     *           "live_tokens": 1,
+                     *           "next_end": "2027-02-19T09:00:00.000Z",
+                     *           "roles": [
+                     *             "user"
+                     *           ],
+                     *           "user": "anton"
+                     *         },
+                     *         {
+                     *           "last_issued_at": "2026-11-21T09:00:00.000Z",
+                     *           "live_tokens": 1,
+                     *           "next_end": "2027-02-19T09:00:00.000Z",
+                     *           "roles": [
+                     *             "user"
+                     *           ],
+                     *           "user": "bob"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["Users"];
                 };
             };
@@ -3656,6 +6252,24 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "tokens": [
+                     *         {
+                     *           "expires_at": "2027-02-19T09:00:00.000Z",
+                     *           "id": "911800332377",
+                     *           "issued_at": "2026-11-21T09:00:00.000Z",
+                     *           "issued_by": "an operator",
+                     *           "live": true,
+                     *           "note": "laptop",
+                     *           "revoked_at": null,
+                     *           "role": "viewer",
+                     *           "user": "ana"
+                     *         }
+                     *       ],
+                     *       "user": "ana"
+                     *     }
+                     */
                     "application/json": components["schemas"]["UserTokens"];
                 };
             };
@@ -3679,6 +6293,13 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "expires_in_s": 7776000,
+                 *       "note": "laptop of ana",
+                 *       "role": "user"
+                 *     }
+                 */
                 "application/json": components["schemas"]["UserTokenWish"];
             };
         };
@@ -3689,6 +6310,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2027-02-19T09:00:00.000Z",
+                     *       "id": "0123456789ab",
+                     *       "issued_at": "2026-11-21T09:00:00.000Z",
+                     *       "issued_by": "an operator",
+                     *       "live": true,
+                     *       "note": "laptop of ana",
+                     *       "revoked_at": null,
+                     *       "role": "user",
+                     *       "token": "gru_0123456789ab_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_xxxxxxxxxxxxxxxxxxxxxx",
+                     *       "user": "bob@example.org"
+                     *     }
+                     */
                     "application/json": components["schemas"]["NewUserToken"];
                 };
             };
@@ -3723,6 +6358,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "expires_at": "2027-02-19T09:00:00.000Z",
+                     *       "id": "0123456789ab",
+                     *       "issued_at": "2026-11-21T09:00:00.000Z",
+                     *       "issued_by": "an operator",
+                     *       "live": false,
+                     *       "note": "",
+                     *       "revoked_at": "2026-11-21T09:00:00.000Z",
+                     *       "role": "user",
+                     *       "user": "ana"
+                     *     }
+                     */
                     "application/json": components["schemas"]["UserToken"];
                 };
             };

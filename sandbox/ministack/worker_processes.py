@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,9 +67,22 @@ class SharedPackage(zipfile.ZipFile):
             if not self._folder.exists():
                 draft = tempfile.mkdtemp()
                 super().extractall(draft)
+                leave_out_foreign_binaries(Path(draft))
                 os.rename(draft, self._folder)
         os.rmdir(path)
         os.symlink(self._folder, path)
+
+
+def leave_out_foreign_binaries(layer: Path) -> None:
+    """Remove the Python packages of an unpacked layer whose extension modules are for another interpreter.
+
+    The own layer has binaries for the functions' Python and processor. This interpreter has the same releases of these
+    packages (tests/infra/test_layer.py), and imports them in place of those that it cannot load.
+    """
+    own = {suffix.removeprefix(".") for suffix in EXTENSION_SUFFIXES}
+    for binary in list((layer / "python").rglob("*.so")):
+        if binary.name.partition(".")[2] not in own:
+            shutil.rmtree(layer / "python" / binary.relative_to(layer / "python").parts[0], ignore_errors=True)
 
 
 def packages_are_shared() -> None:

@@ -16,7 +16,7 @@ from gpu_recovery.auth.authenticator import (
     TokenInvalid,
     TokenMissing,
 )
-from gpu_recovery.auth.tokens import Token, TokenKind, TokenList, digest_of, issue, revoke
+from gpu_recovery.auth.tokens import AskedToken, Token, TokenKind, TokenList, digest_of, issue, revoke
 
 from tests.aws.issuer_keys import invented, tagged
 from tests.aws.records import NOW, A, later
@@ -181,8 +181,8 @@ def test_what_is_remembered_is_bounded(door: TokenAuthenticator, shelf: Shelf) -
 
 def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf, door: TokenAuthenticator) -> None:
     """Seed 000's server keeps it in clear, for ever, and has no way to the next."""
-    first = issue(shelf, KEY, A, NOW, "ada", {"expires_in_s": 3_600})
-    second = issue(shelf, KEY, A, NOW, "ada", {})
+    first = issue(shelf, KEY, A, NOW, "ada", AskedToken(lifetime=timedelta(seconds=3_600)))
+    second = issue(shelf, KEY, A, NOW, "ada", AskedToken())
     assert first.token not in repr(shelf.tokens) and first.token.split("_", 2)[2] not in repr(shelf.tokens)
     assert [door.authenticate(one.token).holder for one in (first, second)] == [A, A]
     shelf.now = later(3_700)
@@ -218,7 +218,7 @@ def test_a_revoked_token_opens_nothing_a_minute_later(door: TokenAuthenticator, 
         keep(before, changed)
 
     shelf.save_token = save  # type: ignore[method-assign]
-    given = issue(shelf, KEY, A, NOW, "ada", {})
+    given = issue(shelf, KEY, A, NOW, "ada", AskedToken())
     assert door.authenticate(given.token).holder == A
     revoke(shelf, A, given.token.split("_")[1], NOW)
     shelf.now = later(61)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
@@ -152,7 +152,7 @@ def heartbeats() -> Counter[str]:
             HeartbeatReceiver(world.node_recovery, gauges=GaugeRecorder(world.counting, print)),
         )
         tokens = NodeTokensWithInstance(store, ears.lookup.needs_claims_of, ears.lookup.use_record)
-        token_id = issue(store, b"a key", instance, world.timeline.now, "a test", {}).record.token_id
+        token_id = issue(store, b"a key", instance, world.timeline.now, "a test", AskedToken()).record.token_id
         rank = RunningRank(job_id, 1, 0, 0, pid=4_000, start_ticks=123_456)
         fields = {f"field_of_nvml_{n}": 123_456 for n in range(24)}  # an agent's inventory of 8 GPUs has 6.4 kB
         gauges = {"utilization": 100, "temperature": 62, "power_mw": 690_000, "memory": {"used": 80 * 2**30}}

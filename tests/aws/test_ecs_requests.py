@@ -17,8 +17,9 @@ from gpu_recovery.aws.ecs_requests import PASSIVE_LEVEL, CheckTask, check_reques
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import CheckRun
 from gpu_recovery.core.job.rank_overrides import MASTER_PORT, OVERRIDES_CHARACTERS_MAX, characters_of_launch
-from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
+from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES
 from gpu_recovery.core.launch_signature import launch_signature, verdict_name
+from gpu_recovery.job_api.job_spec import parse_spec
 
 from health_check import settings as health_check_settings
 from tests.aws.environment import CHECK_TASK, CLUSTER

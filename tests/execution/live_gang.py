@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.catalogue import RULES
@@ -127,7 +127,9 @@ class LiveGang:
             socket = TrainingSocket(folder / f"{rank}.sock", AgentLog())
             self.stack.callback(socket.close)
             socket.poll(self.clock.at)
-            self.agents.append(Agent(name, rank, socket, issue(tokens, NODE_KEY, name, NOW, "a test", {}).token))
+            self.agents.append(
+                Agent(name, rank, socket, issue(tokens, NODE_KEY, name, NOW, "a test", AskedToken()).token)
+            )
         fields: dict[str, Any] = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True}
         store.create_job(job(JOB, instances=self.plan.instances, **fields), "")
         store.begin_attempt(self.plan)

@@ -53,6 +53,6 @@ def test_a_record_that_nobody_can_read_is_named(api: Api) -> None:
 
 
 def test_an_unknown_route_is_a_problem(api: Api) -> None:
-    """404 with what was asked for."""
+    """404 with what was asked for; 405 with the methods of a path that has others."""
     assert "/api/v2/nothing" in refused(api.get("/nothing"), 404)
-    refused(api.call("DELETE", f"/api/v2/jobs/{JOB}"), 404)
+    assert "it has GET" in refused(api.call("DELETE", f"/api/v2/jobs/{JOB}"), 405)

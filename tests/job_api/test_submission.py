@@ -110,7 +110,7 @@ def test_yaml_that_is_none_or_too_much_is_refused_with_its_line(api: Api, text: 
 
 def test_a_yaml_value_of_the_wrong_kind_is_the_fields_error(api: Api) -> None:
     """As with JSON: an unquoted number is no text."""
-    refused(submitted(api, YAML.replace('"0.1"', "0.1")), 422, "env")
+    refused(submitted(api, YAML.replace('"0.1"', "0.1")), 422, "env.LR")
 
 
 def test_yaml_is_only_read_where_it_is_announced(api: Api) -> None:

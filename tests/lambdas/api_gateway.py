@@ -14,6 +14,7 @@ from gpu_recovery.job_api.pagination import signed_cursor
 
 from tests.aws.issuer_keys import CURSOR_KEY
 from tests.lambdas.conftest import Functions
+from tests.lambdas.described_answers import check_answer
 
 TOKEN = "secret of operator-token"
 
@@ -70,7 +71,9 @@ class Api:
         }
         answer = self.functions.call("job_api", event)
         sent = {name.lower(): value for name, value in answer["headers"].items()}
-        return Answer(answer["statusCode"], sent["content-type"], json.loads(answer["body"]), sent)
+        said = json.loads(answer["body"])
+        check_answer(method, path, answer["statusCode"], said)
+        return Answer(answer["statusCode"], sent["content-type"], said, sent)
 
     def get(self, path: str, **query: str) -> Answer:
         """GET below /api/v2."""

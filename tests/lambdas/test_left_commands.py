@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ConnectTimeoutError
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.command_executor import RequestInvalid
 from gpu_recovery.aws.settings import LambdaSettingsInvalid
 from gpu_recovery.aws.token_store import DynamoTokenStore
@@ -58,7 +58,7 @@ def api(functions: Functions) -> Api:
 def report(functions: Functions, **told: Any) -> int:
     """The status of the node API's answer to a report of instance A."""
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    issued = issue(tokens, NODE_KEY, A, NOW, "a test", {})
+    issued = issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken())
     event = {
         "version": "2.0",
         "rawPath": "/api/v1/reports",

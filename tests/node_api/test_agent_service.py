@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import AGENT_TASK_TTL, BY_DAEMON
 
@@ -33,7 +33,7 @@ def service(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     functions.store.save_instance(record)
     functions.store.remember_registration(record)
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 def event(status: str = "RUNNING", family: str = FAMILY, task: str = TASK) -> dict[str, Any]:

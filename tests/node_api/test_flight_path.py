@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery.core.job.record import JobStatus
@@ -50,7 +50,7 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
 def hears(functions: Functions, name: str) -> Agent:
     """The agent of an instance, as the API knows it."""
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, name, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, name, NOW, "a test", AskedToken()))
 
 
 def dumps_and_ends(node: Node, rank: int, folder: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.dynamodb import plain
 from gpu_recovery.aws.token_store import DynamoTokenStore
 
@@ -29,7 +29,7 @@ def agent(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     functions.chill()
     functions.store.save_instance(instance())
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 def reports(agent: Agent, number: int, *gpus: dict[str, Any], seconds: float = 0.0) -> Any:

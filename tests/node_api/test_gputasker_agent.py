@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_agent.rank.process import Ended
@@ -93,7 +93,7 @@ def agent(functions: Functions) -> Agent:
     gang(functions, instances=(A,))
     functions.store.save_instance(instance(A, claims={JOB: replace(claim(), rank=0)}))
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 @pytest.fixture

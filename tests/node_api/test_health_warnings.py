@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 
 from tests.aws.issuer_keys import NODE_KEY
@@ -24,7 +24,7 @@ def agent(functions: Functions) -> Agent:
     gang(functions, instances=(A, B))
     functions.store.save_instance(instance(A, claims={JOB: replace(claim(), rank=0)}))
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 def told(agent: Agent, number: int, *reports: dict[str, Any], job: str = JOB) -> list[str]:

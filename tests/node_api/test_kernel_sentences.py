@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairLevel
@@ -33,7 +33,7 @@ def agent(functions: Functions) -> Agent:
     """The agent of instance A, on which no job works."""
     functions.store.save_instance(instance(A))
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 def report_of(kmsg: Path, *lines: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import REPORTS_MAX, running_log_id
 from gpu_recovery.core.job.lost_contact import EXIT_REPORT_WITHIN
@@ -32,7 +32,7 @@ def agent(functions: Functions) -> Agent:
     for rank, name in enumerate((A, B)):
         functions.store.save_instance(instance(name, claims={JOB: replace(claim(), rank=rank)}))
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 def test_an_older_agents_tasks_are_known_by_their_logs(agent: Agent) -> None:
@@ -310,8 +310,8 @@ def test_an_instance_that_reports_all_the_time_is_told_to_wait(agent: Agent) -> 
 def test_the_limit_is_that_of_a_token_and_one_that_floods_silences_no_other(agent: Agent) -> None:
     """One holder of a token misbehaves: they are told to wait, and the instance is heard with its other token."""
     second, others = (
-        issue(agent.tokens, NODE_KEY, A, NOW, "a test", {}),
-        issue(agent.tokens, NODE_KEY, B, NOW, "a test", {}),
+        issue(agent.tokens, NODE_KEY, A, NOW, "a test", AskedToken()),
+        issue(agent.tokens, NODE_KEY, B, NOW, "a test", AskedToken()),
     )
     sequences = itertools.count(1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import IssuedToken, issue
+from gpu_recovery.auth.tokens import AskedToken, IssuedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, AgentReport, Heartbeat, RankExit, RunningRank
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
@@ -106,7 +106,7 @@ def agent(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     monkeypatch.setattr(HeartbeatReceiver, "receive", lambda self, report, *how: heard.hear(report))
     monkeypatch.setenv("NODE_ROLE_ARNS", f"{ROLE} arn:aws-cn:iam::444455556666:role/nodes")
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, heard, tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+    return Agent(functions, heard, tokens, issue(tokens, NODE_KEY, A, NOW, "a test", AskedToken()))
 
 
 def refused(said: Said, status: int, error: str, **more: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
-from gpu_recovery.auth.tokens import TokenKind, issue, revoke
+from gpu_recovery.auth.tokens import AskedToken, TokenKind, issue, revoke
 from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.issuer_keys import NODE_KEY, invented
@@ -54,8 +55,8 @@ def test_a_flood_of_invented_tokens_delays_no_agent_and_reads_nothing(agent: Age
 
 def test_a_token_with_another_tag_is_refused_unread(agent: Agent) -> None:
     """Also if an item with its digest is in the table: whoever writes it lacks the issuer key."""
-    issue(agent.tokens, b"a key of nobody", A, NOW, "an intruder", {})
-    forged = issue(agent.tokens, b"a key of nobody", B, NOW, "an intruder", {}).token
+    issue(agent.tokens, b"a key of nobody", A, NOW, "an intruder", AskedToken())
+    forged = issue(agent.tokens, b"a key of nobody", B, NOW, "an intruder", AskedToken()).token
     refused(agent.call(REPORTS, BEAT, token=forged), 403, "invalid_token")
     assert agent.reads() == 0 and agent.heard.reports == []
 
@@ -82,7 +83,7 @@ def test_a_revoked_token_lives_for_a_minute_at_most(agent: Agent) -> None:
 
 def test_a_token_ends_at_its_expiry_by_the_servers_clock(agent: Agent) -> None:
     """Also while it is remembered, and whether or not the table has forgotten it."""
-    short = issue(agent.tokens, NODE_KEY, A, NOW, "a test", {"expires_in_s": 60})
+    short = issue(agent.tokens, NODE_KEY, A, NOW, "a test", AskedToken(lifetime=timedelta(seconds=60)))
     agent.functions.now = later(30)
     assert agent.call(REPORTS, BEAT, token=short.token).status == 200
     agent.functions.now = later(60)
@@ -91,7 +92,7 @@ def test_a_token_ends_at_its_expiry_by_the_servers_clock(agent: Agent) -> None:
 
 def test_both_tokens_of_a_rotation_speak_for_the_instance(agent: Agent) -> None:
     """The next is in place before the last ends."""
-    second = issue(agent.tokens, NODE_KEY, A, NOW, "a test", {})
+    second = issue(agent.tokens, NODE_KEY, A, NOW, "a test", AskedToken())
     for token in (agent.issued.token, second.token):
         assert agent.call(REPORTS, BEAT, token=token).status == 200
     assert [report.instance_id for report in agent.heard.reports] == [A, A]

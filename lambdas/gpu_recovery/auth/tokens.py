@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpu_recovery.auth.issuer_tag import TAG_CHARACTERS, add_tag
 from gpu_recovery.auth.roles import Role
@@ -102,6 +102,18 @@ class IssuedToken:
     record: Token
 
 
+@dataclass(frozen=True, slots=True)
+class AskedToken:
+    """What a request says about a new token.
+
+    role: the role of a user's token, None for `user`. The token of an instance has none.
+    """
+
+    role: Role | None = None
+    lifetime: timedelta = timedelta(seconds=LIFETIME_S)
+    note: str = ""
+
+
 class TokenLookup(Protocol):
     """Finds a token by its id."""
 
@@ -144,24 +156,24 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def issue(store: TokenStore, key: bytes, holder: str, now: datetime, by: str, asked: Mapping[str, Any]) -> IssuedToken:
+def issue(store: TokenStore, key: bytes, holder: str, now: datetime, by: str, asked: AskedToken) -> IssuedToken:
     """Issue a new token. An instance need not be known yet: its agent may start before ECS registers the instance.
 
     Args:
         key: the issuer key of the store's kind of tokens.
         by: who issues the token.
-        asked: the request, as `parse_token_request` reads it.
+        asked: role, lifetime and note of the token.
 
     Raises:
-        SpecInvalid: the holder or the request is malformed.
+        SpecInvalid: the holder is malformed.
         TokensFull: the holder has `VALID_TOKENS_MAX` valid tokens.
         TooManyConflicts: others wrote the list at every attempt.
     """
     checked_holder(store.kind, holder)
-    role, life, note = parse_token_request(store.kind, asked)
+    role = (asked.role or Role.USER) if store.kind is TokenKind.USER else None
     token_id = secrets.token_hex(6)
     token = add_tag(key, f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}")
-    record = Token(store.kind, token_id, holder, digest_of(token), now, now + life, by, note, role=role)
+    record = Token(store.kind, token_id, holder, digest_of(token), now, now + asked.lifetime, by, asked.note, role=role)
 
     def add(listed: TokenList) -> tuple[TokenList, Token]:
         valid = [token.token_id for token in listed.tokens if token.is_valid(now)]
@@ -211,40 +223,6 @@ def checked_holder(kind: TokenKind, holder: str) -> str:
             "user", "must be letters, digits and _ . @ / + -, at most 127, beginning with one of the first"
         )
     return holder
-
-
-def parse_token_request(kind: TokenKind, asked: Mapping[str, Any]) -> tuple[Role | None, timedelta, str]:
-    """Read the request for a token.
-
-    Args:
-        asked: `{"expires_in_s": seconds, "note": text}`, and `"role": viewer | user | operator` for a user's token.
-            Every field is optional.
-
-    Returns:
-        (role, lifetime, note). The role is None for the token of an instance, and `user` if a request names none.
-
-    Raises:
-        SpecInvalid: a field is unknown or malformed.
-    """
-    role = _role(asked) if kind is TokenKind.USER else None
-    fields = ("expires_in_s", "note") if role is None else ("role", "expires_in_s", "note")
-    if set(asked) - set(fields):
-        raise SpecInvalid("body", f"must have no fields but {', '.join(fields[:-1])} and {fields[-1]}")
-    life, note = asked.get("expires_in_s", LIFETIME_S), asked.get("note", "")
-    if type(life) is not int or not LIFETIME_S_MIN <= life <= LIFETIME_S_MAX:
-        raise SpecInvalid(
-            "expires_in_s", f"must be a whole number of seconds from {LIFETIME_S_MIN} to {LIFETIME_S_MAX}"
-        )
-    if not isinstance(note, str) or len(note) > NOTE_MAX or not note.isprintable():
-        raise SpecInvalid("note", f"must be a line of at most {NOTE_MAX} characters")
-    return role, timedelta(seconds=life), note
-
-
-def _role(asked: Mapping[str, Any]) -> Role:
-    role = asked.get("role", Role.USER.value)
-    if not isinstance(role, str) or role not in tuple(Role):
-        raise SpecInvalid("role", f"must be one of {', '.join(Role)}")
-    return Role(role)
 
 
 def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[TokenList, Token] | None]) -> TokenList:

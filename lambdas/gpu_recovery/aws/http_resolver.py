@@ -11,6 +11,7 @@ from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from gpu_recovery.auth.principals import user_arn
 from gpu_recovery.aws.http_response import response_of
 from gpu_recovery.aws.item_codec import ItemUnreadable
+from gpu_recovery.aws.swagger_ui import add_swagger_ui
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Route
 from gpu_recovery.job_api.response import ApiError
@@ -30,7 +31,8 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         dependencies: returns the dependencies of the routes. It is called at each request.
 
     Returns:
-        A resolver that also answers unknown routes (404) and unreadable records (500).
+        A resolver that also serves Swagger UI, and answers unknown routes (404), methods that a path does not have
+        (405) and unreadable records (500).
     """
     app = APIGatewayHttpResolver()
 
@@ -53,6 +55,8 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
 
         return respond
 
+    routes = tuple(routes)
+    exact = [(route.method, re.compile(re.sub(r"<\w+>", "[^/]+", route.path))) for route in routes]
     slashed: list[tuple[str, re.Pattern[str], Callable[..., Response[str]]]] = []
     # The longest path comes first: /jobs/team/run-17/logs is the log of team/run-17.
     for route in sorted(routes, key=lambda route: -route.path.count("/")):
@@ -74,9 +78,16 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
             found = pattern.fullmatch(request.path) if method == request.http_method else None
             if found is not None:
                 return handler(**found.groupdict())
+        methods = {method for method, pattern in exact if pattern.fullmatch(request.path)}
+        if methods and request.http_method not in methods:
+            allowed = ", ".join(sorted(methods))
+            detail = f"{request.path[:SHOWN_MAX]} has no {request.http_method[:16]}; it has {allowed}"
+            refused = ApiError(405, "no_such_method", "Method not allowed", detail, headers={"Allow": allowed})
+            return response_of(refused.response(), request.http_method, "")
         detail = f"there is no {request.http_method[:16]} {request.path[:SHOWN_MAX]}"
         return response_of(ApiError(404, "no_such_route", "Not found", detail).response(), request.http_method, "")
 
+    add_swagger_ui(app)
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app

@@ -21,6 +21,8 @@ HOLDER = re.compile(r"[0-9a-f]{8,32}")
 """Pattern of a holder's id."""
 LEASE_S, LEASE_S_MIN, LEASE_S_MAX = 60, 5, 3_600
 """Seconds of a lease: default, lower bound and upper bound."""
+RANK_MAX, TOKEN_MAX = 1_000_000, 2**53 - 1
+"""Upper bounds of the rank of a holder, and of a fencing token: the largest integer that every JSON parser reads."""
 GRACE = timedelta(seconds=120)
 """Time that an ended lease stays reserved for its holder if the holder's instance is alive or unknown."""
 LOCKS_MAX = 256

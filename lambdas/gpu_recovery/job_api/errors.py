@@ -6,6 +6,7 @@ from gpu_recovery.auth.tokens import TokensFull
 from gpu_recovery.core.errors import RayUnreachable, SpecInvalid
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused, PriorityTooHigh
+from gpu_recovery.job_api.validation import BodyInvalid
 from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TryAgainSoon, Unavailable
 from gpu_recovery.recovery import NotificationFailed
 
@@ -24,6 +25,11 @@ KINDS: tuple[type[Exception], ...] = (
     *BUSY,
 )
 """Errors that become a problem document. Any other error is a defect or a refusal of AWS, and is raised."""
+
+
+def problems_of(error: SpecInvalid) -> tuple[tuple[str, str], ...]:
+    """Return everything that is wrong in a request: each field, and what it must be."""
+    return error.problems if isinstance(error, BodyInvalid) else ((error.field, error.detail),)
 
 
 def response_to(error: Exception) -> ApiResponse:
@@ -55,7 +61,7 @@ def _api_error(error: Exception) -> ApiError:
                 "The request cannot be accepted",
                 error.detail,
                 error.field,
-                errors=[{"field": error.field, "detail": error.detail}],
+                errors=[{"field": field, "detail": detail} for field, detail in problems_of(error)],
             )
         case TokensFull():
             return ApiError(409, "enough_tokens", "Enough tokens", str(error))

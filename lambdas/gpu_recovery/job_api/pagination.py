@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.request import TEXT, Parameter, Request
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, between
 from gpu_recovery.ports.errors import CursorInvalid
 
 Item = TypeVar("Item")
@@ -33,8 +33,8 @@ PAGE_MAX = 1_000
 NAMED = 5
 """Number of items of its page that a cursor names."""
 PAGING = (
-    Parameter("limit", "how many a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-    Parameter("cursor", "where the page before this one said to go on", TEXT),
+    Parameter("limit", "Upper bound of the entries of a page.", between(1, PAGE_MAX)),
+    Parameter("cursor", "`next_cursor` of the page before.", TEXT),
 )
 
 
@@ -53,7 +53,7 @@ def asked_page(
         ApiError: 400, the limit is malformed.
         CursorInvalid: the cursor was issued for another list, or was not issued at all.
     """
-    limit = min(most, request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX)
+    limit = min(most, request.number("limit", PAGE_MAX))
     cursor = request.query.get("cursor")
     return limit, None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
 

@@ -14,8 +14,23 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 if TYPE_CHECKING:
     from gpu_recovery.job_api.dependencies import Dependencies
 
+Kind = Mapping[str, Any]
+"""Kind of a parameter: the JSON Schema by which `Request` reads it and openapi.json describes it."""
+TEXT: Kind = {"type": "string"}
+FLAG: Kind = {"type": "string", "enum": ["0", "1"]}
+TIME: Kind = {"type": "string", "format": "date-time"}
 BODY_BYTES_MAX = 262_144
 """Upper bound of a request body in bytes."""
+
+
+def between(least: int, most: int) -> Kind:
+    """Return the kind of a parameter that is a whole number from `least` to `most`."""
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def one_of(*values: str) -> Kind:
+    """Return the kind of a parameter that has one of the `values`."""
+    return {"type": "string", "enum": list(values)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,7 @@ class Request:
 
     named:   parts of the path that the route names, without percent-encoding.
     headers: headers by their names in lower case.
+    kinds:   kinds of the query parameters that the route has.
     read:    returns the body as text, or raises ValueError if the body is not text.
     """
 
@@ -31,6 +47,7 @@ class Request:
     path: str
     named: Mapping[str, str]
     query: Mapping[str, str]
+    kinds: Mapping[str, Kind]
     headers: Mapping[str, str]
     read: Callable[[], str]
     caller: Caller
@@ -50,16 +67,16 @@ class Request:
             raise ApiError(413, "too_large", "Too large", f"a body may have {BODY_BYTES_MAX} bytes", "body")
         return text
 
-    def choice(self, name: str, default: str, *allowed: str) -> str:
-        """Return a query parameter that must have one of the values `allowed`; `default` if it is missing.
+    def choice(self, name: str, default: str) -> str:
+        """Return a query parameter of the kind `one_of`; `default` if it is missing.
 
         Raises:
-            ApiError: 400, the parameter has another value.
+            ApiError: 400, the parameter has a value that its kind does not have.
         """
-        value = self.query.get(name, default)
-        if value not in allowed:
+        value, allowed = self.query.get(name), self.kinds[name]["enum"]
+        if value is not None and value not in allowed:
             raise ApiError(400, "bad_query", f"Bad {name}", f"must be one of {', '.join(allowed)}", name)
-        return value
+        return default if value is None else value
 
     def flag(self, name: str) -> bool:
         """Return whether a query parameter is 1. The parameter may also be 0 or missing.
@@ -72,13 +89,13 @@ class Request:
             raise ApiError(400, "bad_query", f"Bad {name}", "must be 0 or 1", name)
         return value == "1"
 
-    def number(self, name: str, default: int | None, least: int, most: int) -> int | None:
-        """Return a query parameter as an integer; `default` if it is missing.
+    def number(self, name: str, default: int) -> int:
+        """Return a query parameter of the kind `between` as an integer; `default` if it is missing.
 
         Raises:
-            ApiError: 400, the parameter is not an integer from `least` to `most`.
+            ApiError: 400, the parameter is not an integer within the bounds of its kind.
         """
-        value = self.query.get(name)
+        value, least, most = self.query.get(name), self.kinds[name]["minimum"], self.kinds[name]["maximum"]
         if value is None:
             return default
         if (
@@ -111,13 +128,13 @@ class Request:
 class Parameter:
     """A parameter of the query or the headers, as openapi.json describes it.
 
-    kind:  schema of the value.
+    kind:  JSON Schema of the value.
     where: `query` or `header`.
     """
 
     name: str
     description: str
-    kind: Mapping[str, Any]
+    kind: Kind
     where: str = "query"
     required: bool = False
 
@@ -129,10 +146,10 @@ class Route:
     path:       path with its variable parts in angle brackets.
     serve:      function that answers the request.
     summary:    summary in openapi.json.
-    answers:    name of the response schema by status.
+    answers:    name of the model of the answer by status (`models/responses.py`).
     needs:      lowest role of a caller; None for a route without a token.
     query:      parameters of the query and the headers.
-    takes:      name of the body's schema, "" if the route has no body.
+    takes:      name of the model of the body, "" if the route has no body.
     needs_body: whether the body is required.
     also_yaml:  whether the body may be YAML.
     refuses:    statuses of problem documents, in addition to those that `openapi` derives.
@@ -150,6 +167,7 @@ class Route:
     also_yaml: bool = False
     refuses: tuple[int, ...] = ()
 
-
-TEXT = {"type": "string"}
-FLAG = {"type": "string", "enum": ["0", "1"]}
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The kinds of the query parameters."""
+        return {parameter.name: parameter.kind for parameter in self.query if parameter.where == "query"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
-from gpu_recovery.job_api import openapi
 from gpu_recovery.job_api.authentication import NO_CALLER, caller_of
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.errors import BUSY, KINDS, response_to
@@ -40,6 +43,8 @@ from gpu_recovery.job_api.routes import (
 ID_CHARACTERS_MAX = 255
 """Upper bound of the characters of an id in the path."""
 OPENAPI = "/api/v2/openapi.json"
+OPENAPI_FILE = Path(__file__).with_name("openapi.json")
+"""The document as `docs/generate_openapi.py` wrote it."""
 _RESOURCE_ROUTES = (
     *jobs.ROUTES,
     *job_lists.ROUTES,
@@ -69,12 +74,17 @@ _RESOURCE_ROUTES = (
 
 def read_openapi(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return the OpenAPI document of all routes."""
-    return ApiResponse(200, openapi.document(ROUTES))
+    return ApiResponse(200, _openapi())
+
+
+@cache
+def _openapi() -> Any:
+    return json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
 
 
 ROUTES = (
     *_RESOURCE_ROUTES,
-    Route("GET", OPENAPI, read_openapi, "What can be asked", {200: "OpenApi"}, needs=None),
+    Route("GET", OPENAPI, read_openapi, "Read the OpenAPI document", {200: "OpenApi"}, needs=None),
 )
 
 
@@ -116,7 +126,7 @@ def serve(
         if not all(part.isascii() and part.isprintable() and len(part) <= ID_CHARACTERS_MAX for part in parts.values()):
             detail = f"an id has at most {ID_CHARACTERS_MAX} printable ASCII characters"
             raise ApiError(404, "no_such_thing", "Not found", detail)
-        return route.serve(dependencies, Request(route.method, path, parts, query, lower, read, caller))
+        return route.serve(dependencies, Request(route.method, path, parts, query, route.kinds, lower, read, caller))
     except KINDS as error:
         if isinstance(error, BUSY):
             dependencies.log.warning("busy", exc_info=error)

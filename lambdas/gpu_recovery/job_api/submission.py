@@ -15,11 +15,12 @@ from typing import Any, Protocol
 from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.job.spec import Backend, JobSpec, parse_spec
+from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits, never_runs
 from gpu_recovery.core.ray.submission import refused_field
 from gpu_recovery.core.state_machine import Decision
+from gpu_recovery.job_api.job_spec import parse_spec
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules, with_container
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery

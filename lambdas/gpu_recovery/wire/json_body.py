@@ -10,9 +10,6 @@ from typing import Any, NoReturn
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.state_machine import HistoryEntry
 
-BECAUSE_CHARACTERS_MAX = 500
-"""Length of a reason in characters at most."""
-
 
 def read_json(text: str) -> Any:
     """Parse JSON text more strictly than `json`.
@@ -54,26 +51,6 @@ def object_of(text: str | None) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SpecInvalid("body", "must be a JSON object")
     return document
-
-
-def because_of(text: str | None, *, required: bool = False) -> str:
-    """Return the reason in a request's body, `{"because": text}`; "" without a body.
-
-    Args:
-        required: whether the reason must not be empty.
-
-    Raises:
-        SpecInvalid: the body is malformed, or a required reason is missing.
-    """
-    document = object_of(text)
-    if set(document) - {"because"}:
-        raise SpecInvalid("body", "must be a JSON object with the one field because")
-    because = document.get("because") or ""
-    if not isinstance(because, str) or len(because) > BECAUSE_CHARACTERS_MAX or not because.isprintable():
-        raise SpecInvalid("because", f"must be a line of at most {BECAUSE_CHARACTERS_MAX} characters")
-    if required and not because.strip():
-        raise SpecInvalid("because", "must say why, for whoever finds it so at night")
-    return because.strip()
 
 
 def problem(status: int, title: str, detail: str, field: str | None = None) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from gpu_recovery.core.job.spec import parse_spec
+from gpu_recovery.job_api.job_spec import parse_spec
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery_client.cli import submit
 from typer.testing import Result

@@ -9,11 +9,11 @@ from gpu_recovery.core import events
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.spec import parse_spec
 from gpu_recovery.core.queue.entry import waiting_job as waiting_as
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, parse_limits
 from gpu_recovery.core.queue.snapshot import RejectionKind
+from gpu_recovery.job_api.job_spec import parse_spec
 
 from tests.core.queue.build import NOW, POLICY, given, host, hosts, passed, running, suspended, waiting, why
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import issue
+from gpu_recovery.auth.tokens import AskedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.console_snapshots import map_document, members_document
 from gpu_recovery.core.fleet import Fleet
@@ -42,7 +42,10 @@ def agents(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> dict[str, A
     for name in (A, B):
         quarantined = {"status": InstanceStatus.QUARANTINED, "status_at": NOW, "gpus": 8, "gpus_most": 8}
         functions.store.save_instance(instance(name, **quarantined))
-    return {name: Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, name, NOW, "a test", {})) for name in (A, B)}
+    return {
+        name: Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, name, NOW, "a test", AskedToken()))
+        for name in (A, B)
+    }
 
 
 def report(agent: Agent, number: int, seconds: float = 0.0, **health: Any) -> None:

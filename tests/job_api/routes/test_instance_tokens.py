@@ -11,6 +11,7 @@ import pytest
 from gpu_recovery.auth.tokens import (
     LISTED_TOKENS_MAX,
     VALID_TOKENS_MAX,
+    AskedToken,
     Token,
     TokenKind,
     TokenList,
@@ -100,7 +101,7 @@ def test_the_operator_chooses_how_long_a_token_lives(api: Api, asked: Any, life_
         ({"note": "x" * 201}, "note"),
         ({"note": "two\nlines"}, "note"),
         ({"note": 7}, "note"),
-        ({"instance_id": B}, "body"),
+        ({"instance_id": B}, "instance_id"),
         ([], "body"),
     ],
 )
@@ -204,10 +205,10 @@ def test_an_instance_is_listed_as_before(api: Api) -> None:
 
 def test_a_list_forgets_the_oldest_of_the_dead(store: DynamoTokenStore) -> None:
     """It cannot grow without bound, and what lives is never forgotten."""
-    living = issue(store, NODE_KEY, A, NOW, "a test", {}).record
+    living = issue(store, NODE_KEY, A, NOW, "a test", AskedToken()).record
     dead: list[str] = []
     for number in range(LISTED_TOKENS_MAX + 5):
-        dead.append(issue(store, NODE_KEY, A, later(number), "a test", {}).record.token_id)
+        dead.append(issue(store, NODE_KEY, A, later(number), "a test", AskedToken()).record.token_id)
         revoke(store, A, dead[-1], later(number))
     listed = [token.token_id for token in store.load_tokens(A).tokens]
     assert listed == [living.token_id, *dead[-(LISTED_TOKENS_MAX - 1) :]]
@@ -230,15 +231,15 @@ class Overtaken:
     def save_token(self, listed: TokenList, changed: Token) -> None:
         if self.times:
             self.times -= 1
-            issue(self.store, NODE_KEY, listed.holder, NOW, "somebody else", {})
+            issue(self.store, NODE_KEY, listed.holder, NOW, "somebody else", AskedToken())
         self.store.save_token(listed, changed)
 
 
 def test_two_operators_at_once_do_not_make_a_third_token(store: DynamoTokenStore) -> None:
     """The one who was overtaken looks again, and only then decides."""
-    issue(store, NODE_KEY, A, NOW, "a test", {})
+    issue(store, NODE_KEY, A, NOW, "a test", AskedToken())
     with pytest.raises(TokensFull):
-        issue(Overtaken(store, 1), NODE_KEY, A, NOW, "a test", {})
+        issue(Overtaken(store, 1), NODE_KEY, A, NOW, "a test", AskedToken())
     assert [one.issued_by for one in store.load_tokens(A).tokens] == ["a test", "somebody else"]
 
 
@@ -250,7 +251,7 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
             raise StaleRecord("always")
 
     with pytest.raises(TooManyConflicts, match=A):
-        issue(Always(store, 0), NODE_KEY, A, NOW, "a test", {})
+        issue(Always(store, 0), NODE_KEY, A, NOW, "a test", AskedToken())
 
 
 @pytest.mark.parametrize("name", ["", "i-", "i-0123456", "I-0123456789abcdef0", f"{A}\n", f"{A} ", "mi-xyz"])

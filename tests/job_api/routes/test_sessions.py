@@ -151,7 +151,7 @@ def test_a_changed_session_is_refused(api: Api) -> None:
         ({"expires_in_s": 43_201}, "expires_in_s"),
         ({"expires_in_s": 59}, "expires_in_s"),
         ({"expires_in_s": True}, "expires_in_s"),
-        ({"user": "bob"}, "body"),
+        ({"user": "bob"}, "user"),
     ],
 )
 def test_a_wrong_wish_is_refused(api: Api, asked: dict[str, object], field: str) -> None:

@@ -48,7 +48,6 @@ def test_a_job_is_taken_in(api: Api) -> None:
         ("command", "train"),
         ("command", [1]),
         ("env", []),
-        ("env", {"A": 1}),
         ("attempts_max", 0),
         ("max_runtime_s", 1),
         ("user", 3),
@@ -59,6 +58,35 @@ def test_a_field_that_is_wrong_is_named(api: Api, field: str, value: Any) -> Non
     """422, and nothing is kept."""
     assert refused(api.post("/jobs", ASKED | {field: value}), 422, field)
     assert "PutItem" not in api.functions.aws.operations()
+
+
+def test_everything_that_is_wrong_is_told_at_once(api: Api) -> None:
+    """Unknown fields first, each with the field that may have been meant."""
+    wrong = {"nnodes": 0, "priority": "SUPER", "max_runtime_s": -5, "checkpoint_dir": 7, "env": {"STEPS": 50, "A": "1"}}
+    answer = api.post("/jobs", ASKED | wrong | {"priorty": "HIGH", "nods": 1})
+    fields = ["priorty", "nods", "nnodes", "env.STEPS", "max_runtime_s", "priority", "checkpoint_dir"]
+    told = {each["field"]: each["detail"] for each in answer.body["errors"]}
+    assert (answer.status, list(told), answer.body["field"]) == (422, fields, "priorty")
+    assert "did you mean priority?" in told["priorty"] and "did you mean nnodes?" in told["nods"]
+    assert answer.body["detail"] == told["priorty"] and told["env.STEPS"].endswith('write "50"')
+
+
+def test_fields_of_the_other_backend_are_told_at_once(api: Api) -> None:
+    """Each of them by itself is a field of a job."""
+    answer = api.post("/jobs", ASKED | {"backend": "ray"})
+    assert [each["field"] for each in answer.body["errors"]] == ["entrypoint", "task_definition", "command"]
+
+
+def test_many_errors_are_cut(api: Api) -> None:
+    """An answer has twenty at most."""
+    answer = api.post("/jobs", ASKED | {f"field{number}": number for number in range(30)})
+    assert len(answer.body["errors"]) == 20
+
+
+@pytest.mark.parametrize(("value", "told"), [(50, 'write "50"'), (True, 'write "true"'), (None, "must be a text")])
+def test_a_variable_that_is_no_text_is_named(api: Api, value: Any, told: str) -> None:
+    """With the notation that makes a text of it."""
+    assert refused(api.post("/jobs", ASKED | {"env": {"STEPS": value}}), 422, "env.STEPS").endswith(told)
 
 
 def test_a_variable_of_ours_cannot_be_given(api: Api) -> None:

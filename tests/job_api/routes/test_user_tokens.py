@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from gpu_recovery.auth.authenticator import TOKEN_CACHE_TTL
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.tokens import TokenKind, issue
+from gpu_recovery.auth.tokens import AskedToken, TokenKind, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.job_api.router import ROUTES
@@ -71,7 +71,7 @@ def test_a_name_with_slashes_is_a_user(api: Api, name: str) -> None:
         ({"role": "root"}, "role"),
         ({"role": 7}, "role"),
         ({"expires_in_s": 59}, "expires_in_s"),
-        ({"user": "x"}, "body"),
+        ({"user": "x"}, "user"),
         ({"note": "a\nb"}, "note"),
         ([], "body"),
     ],
@@ -124,7 +124,7 @@ def test_tokens_of_nodes_and_of_users_are_two_things(api: Api, functions: Functi
     table = functions.store
     nodes = DynamoTokenStore(table.table.client, table.table.name)
     users = DynamoUserTokenStore(table.jobs.client, table.jobs.name)
-    issued = issue(users, USER_KEY, "ana", NOW, "a test", {})
+    issued = issue(users, USER_KEY, "ana", NOW, "a test", AskedToken())
     assert (
         nodes.load_token(issued.record.token_id) is None and users.load_token(issued.record.token_id) == issued.record
     )
@@ -154,10 +154,10 @@ def test_who_has_the_key_of_node_tokens_makes_no_token_of_a_user(api: Api, funct
     """The node API has that key and may write to the table of jobs. An item of its own is not even read."""
     table = functions.store
     users = DynamoUserTokenStore(table.jobs.client, table.jobs.name)
-    forged = issue(users, NODE_KEY, "mallory", NOW, "the node API", {"role": "operator"}).token
+    forged = issue(users, NODE_KEY, "mallory", NOW, "the node API", AskedToken(Role.OPERATOR)).token
     refused(api.call("GET", "/api/v2/jobs", token=f"Bearer {forged}"), 401)
     assert functions.aws.operations("dynamodb") == {}
-    issued = issue(users, USER_KEY, "ada", NOW, "the job API", {"role": "operator"}).token
+    issued = issue(users, USER_KEY, "ada", NOW, "the job API", AskedToken(Role.OPERATOR)).token
     assert api.call("GET", "/api/v2/jobs", token=f"Bearer {issued}").status == 200
 
 

@@ -50,8 +50,10 @@ COUNTED = {f"trainer.{name}": name for name in ("nnodes", "n_gpus_per_node")}
 def job_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the specification of a job on Ray that a document of the template stands for.
 
+    The model of the specification has checked each field by itself.
+
     Raises:
-        SpecInvalid: a field of the template is missing or wrong. The other fields are not checked here.
+        SpecInvalid: a field is missing, or does not fit the template or another field.
     """
     workload = document.get("workload")
     if not isinstance(workload, str) or workload not in PROGRAMS:
@@ -71,61 +73,36 @@ def _command(workload: str, document: Mapping[str, Any]) -> str:
     if needs_validation or document.get("val_file") is not None:
         options.append(f"data.val_files={_place('val_file', document)}")
     options += [f"{name}={_place('model_id', document)}" for name in MODEL_OPTIONS[workload]]
-    for name in ("nnodes", "n_gpus_per_node"):
-        options.append(f"trainer.{name}={_number(name, document.get(name), 1)}")
-    for name, least in NUMBERS.items():
-        if document.get(name) is not None:
-            options.append(f"trainer.{name}={_number(name, document[name], least)}")
+    numbers = ("nnodes", "n_gpus_per_node", *NUMBERS)
+    options += [f"trainer.{name}={document[name]}" for name in numbers if document.get(name) is not None]
     if document.get("checkpoint_dir") is not None:
         options.append(f"trainer.default_local_dir={_place('checkpoint_dir', document)}")
-    return shlex.join(["python3", "-m", PROGRAMS[workload][0], *options, *_overrides(document.get("overrides"))])
+    return shlex.join(["python3", "-m", PROGRAMS[workload][0], *options, *_overrides(document.get("overrides") or [])])
 
 
-def _env(document: Mapping[str, Any]) -> Any:
-    """Return the variables of the job, with the code first on Python's path. A malformed `env` is left as it is."""
-    code, env = _place("code_path", document), document.get("env")
+def _env(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of the job, with the code first on Python's path."""
+    code, env = _place("code_path", document), document.get("env") or {}
     if not code.startswith("/"):
         raise SpecInvalid("code_path", "must be an absolute path, as the nodes of the Ray cluster see it")
-    if env is not None and not isinstance(env, Mapping):
-        return env
-    known = (env or {}).get("PYTHONPATH", _variables_of_runtime_env(document).get("PYTHONPATH", ""))
-    if not isinstance(known, str):
-        return env
-    return {**(env or {}), "PYTHONPATH": f"{code}:{known}" if known else code}
-
-
-def _variables_of_runtime_env(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the variables in `runtime_env`, which those in `env` replace; {} if there are none, or malformed ones."""
-    runtime_env = document.get("runtime_env")
-    variables = runtime_env.get("env_vars") if isinstance(runtime_env, Mapping) else None
-    return variables if isinstance(variables, Mapping) else {}
+    # Variables in `env` replace those in `runtime_env`.
+    known = env.get("PYTHONPATH", ((document.get("runtime_env") or {}).get("env_vars") or {}).get("PYTHONPATH", ""))
+    return {**env, "PYTHONPATH": f"{code}:{known}" if known else code}
 
 
 def _place(name: str, document: Mapping[str, Any]) -> str:
     value = document.get(name)
     if value is None:
         raise SpecInvalid(name, f"is needed by the template {VERL}")
-    if not isinstance(value, str) or not PLACE.fullmatch(value):
+    if not PLACE.fullmatch(str(value)):
         raise SpecInvalid(name, "must be a path or a name of letters, digits and _.:/@+-, at most 255")
-    return value
+    return str(value)
 
 
-def _number(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
-        raise SpecInvalid(name, f"must be a whole number from {least} to {NUMBER_MAX}")
-    return value
-
-
-def _overrides(value: Any) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(value) > OVERRIDES_MAX:
-        raise SpecInvalid("overrides", f"must be a list of at most {OVERRIDES_MAX} options of verl")
-    if not all(isinstance(option, str) and OVERRIDE.fullmatch(option) for option in value):
-        raise SpecInvalid("overrides", "must be options of verl, each written key=value, or ~key to delete key")
-    for option in value:
+def _overrides(options: list[str]) -> list[str]:
+    for option in options:
         name = option.partition("=")[0].lstrip("+~")
         for counted, field in COUNTED.items():
             if counted == name or counted.startswith(f"{name}."):
                 raise SpecInvalid("overrides", f"must leave {name} out: the field {field} sets {counted}")
-    return value
+    return options

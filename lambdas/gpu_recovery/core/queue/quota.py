@@ -44,7 +44,7 @@ def parse_key(text: str) -> QuotaKey:
     Raises:
         LimitsInvalid: the text is malformed.
     """
-    user, priority, group = _parts(text)
+    user, priority, group = entry_of_text(text)
     if ANY in (user, priority, group):
         raise LimitsInvalid(text, f"must name one user, one priority and one group, not {ANY!r}")
     return QuotaKey(user, Priority[priority], group)
@@ -126,7 +126,7 @@ def parse_limits(document: Any) -> QuotaLimits:
     instances: dict[tuple[str, str, str], int] = {}
     for text, number in (entries or {}).items():
         where = f"instances.{text}"
-        instances[_parts(text, where)] = _number(number, where, 0)
+        instances[entry_of_text(text, where)] = _number(number, where, 0)
     jobs, each = (_optional(document, name) for name in _FIELDS[1:])
     return QuotaLimits(instances, jobs, each)
 
@@ -139,7 +139,16 @@ def never_runs(limits: QuotaLimits, key: QuotaKey, nodes: int) -> str | None:
     return f"needs {nodes} instance(s), but the whole quota of {key.text} is {limit}: it can never run"
 
 
-def _parts(text: Any, where: str = "") -> tuple[str, str, str]:
+def entry_of_text(text: Any, where: str = "") -> tuple[str, str, str]:
+    """Return (user, priority name, group) of the text of an entry; `*` stands for any.
+
+    Args:
+        text: `user/PRIORITY/group`.
+        where: name of the entry in the error; "" for the text itself.
+
+    Raises:
+        LimitsInvalid: the text is malformed.
+    """
     where = where or str(text)
     parts = text.rsplit("/", 2) if isinstance(text, str) else []
     if len(parts) != 3 or not parts[1]:

@@ -8,7 +8,7 @@ from gpu_recovery.auth.roles import Role
 from gpu_recovery.job_api import redrive
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.redrive import DeadLetterQueue
-from gpu_recovery.job_api.request import Parameter, Request, Route
+from gpu_recovery.job_api.request import Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.job_api.views import dead_letter_queue_view, redrive_result_view
 
@@ -29,8 +29,8 @@ def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiRes
 
     If an error stops the redrive after the first result, the answer contains the results until then and the error.
     """
-    name = request.choice("queue", "", *DeadLetterQueue) if "queue" in request.query else ""
-    limit = request.number("limit", REDRIVE_MAX, 1, REDRIVE_MAX) or REDRIVE_MAX
+    name = request.choice("queue", "") if "queue" in request.query else ""
+    limit = request.number("limit", REDRIVE_MAX)
     dead_letters = dependencies.dead_letters()
     queues = (DeadLetterQueue(name),) if name else tuple(DeadLetterQueue)
     results: list[dict[str, Any]] = []
@@ -50,15 +50,15 @@ def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiRes
 
 
 _QUERY = (
-    Parameter("queue", "only this queue", {"type": "string", "enum": [queue.value for queue in DeadLetterQueue]}),
-    Parameter("limit", "how many letters at most", {"type": "integer", "minimum": 1, "maximum": REDRIVE_MAX}),
+    Parameter("queue", "Only this dead-letter queue.", one_of(*DeadLetterQueue)),
+    Parameter("limit", "Upper bound of the dead letters.", between(1, REDRIVE_MAX)),
 )
 ROUTES = (
     Route(
         "GET",
         "/api/v2/dead-letters",
         read_dead_letters,
-        "What nobody could handle",
+        "List the dead letters",
         {200: "DeadLetters"},
         Role.OPERATOR,
     ),
@@ -66,7 +66,7 @@ ROUTES = (
         "POST",
         "/api/v2/dead-letters/redrive",
         redrive_dead_letters,
-        "Give dead letters to whom they were for",
+        "Redrive dead letters",
         {200: "Redriven"},
         Role.OPERATOR,
         _QUERY,

@@ -162,7 +162,7 @@ ROUTES = (
         "POST",
         "/api/v2/diagnoses",
         make_diagnosis,
-        "What failed, where, and how sure that is",
+        "Diagnose an attempt, a case or a log",
         {200: "DiagnosisOrLogFindings"},
         takes="CaseWanted",
         needs_body=True,

@@ -19,7 +19,7 @@ from gpu_recovery.core.event_history.streams import (
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.ports.errors import CursorInvalid
 from gpu_recovery.ports.event_history import HistoryReader
@@ -49,10 +49,8 @@ def list_events(dependencies: Dependencies, request: Request) -> ApiResponse:
         ApiError: 400, a parameter is malformed.
         CursorInvalid: the cursor was issued for another list, or was not issued at all.
     """
-    kind = request.query.get("kind")
-    if kind is not None and kind not in KINDS:
-        raise ApiError(400, "bad_query", "Bad kind", f"must be one of {', '.join(KINDS)}", "kind")
-    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
+    kind = request.choice("kind", "") or None
+    limit = request.number("limit", PAGE_DEFAULT)
     stream = _stream(request)
     purpose = f"events\n{stream}"
     cursor, now = request.query.get("after"), dependencies.recovery.clock()
@@ -207,15 +205,15 @@ ROUTES = (
         "GET",
         "/api/v2/events",
         list_events,
-        "The latest events, or those since the last answer",
+        "List the latest events, or those after a cursor",
         {200: "Events"},
         query=(
-            Parameter("after", "next_cursor of the last answer", TEXT),
-            Parameter("job", "only events about this job", TEXT),
-            Parameter("instance", "only events about this instance", TEXT),
-            Parameter("incident", "only events of this incident", TEXT),
-            Parameter("kind", "only events of this kind", {"type": "string", "enum": KINDS}),
-            Parameter("limit", "how many an answer has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+            Parameter("after", "`next_cursor` of the last answer.", TEXT),
+            Parameter("job", "Only events of this job.", TEXT),
+            Parameter("instance", "Only events of this instance.", TEXT),
+            Parameter("incident", "Only events of this incident.", TEXT),
+            Parameter("kind", "Only events of this kind.", one_of(*KINDS)),
+            Parameter("limit", "Upper bound of the events.", between(1, PAGE_MAX)),
         ),
     ),
 )

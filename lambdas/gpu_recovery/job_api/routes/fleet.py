@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpu_recovery import fleet_controls
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiResponse
+from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.wire.fleet import fleet_view
-from gpu_recovery.wire.json_body import because_of
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import Why
 
 
 def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -22,8 +27,8 @@ def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 def pause_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Pause all repairs and return the fleet limits."""
-    because = because_of(request.text(), required=True)
-    fleet_controls.pause(dependencies.recovery, request.caller.name, because)
+    wish: Why = body_of(request.text(), "Why")
+    fleet_controls.pause(dependencies.recovery, request.caller.name, wish.because.strip())
     return read_fleet(dependencies, request)
 
 
@@ -41,18 +46,18 @@ def reset_breaker(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 _FLEET = {200: "Fleet"}
 ROUTES = (
-    Route("GET", "/api/v2/fleet", read_fleet, "The brakes, and whom they hold", _FLEET),
+    Route("GET", "/api/v2/fleet", read_fleet, "Read the fleet limits", _FLEET),
     Route(
         "POST",
         "/api/v2/fleet/pause",
         pause_fleet,
-        "Let no repair begin",
+        "Pause all repairs",
         _FLEET,
         Role.OPERATOR,
         takes="Why",
         needs_body=True,
         refuses=(413, 422),
     ),
-    Route("POST", "/api/v2/fleet/unpause", unpause_fleet, "Let repairs begin again", _FLEET, Role.OPERATOR),
-    Route("POST", "/api/v2/fleet/reset-breaker", reset_breaker, "Close the breaker", _FLEET, Role.OPERATOR),
+    Route("POST", "/api/v2/fleet/unpause", unpause_fleet, "Permit repairs again", _FLEET, Role.OPERATOR),
+    Route("POST", "/api/v2/fleet/reset-breaker", reset_breaker, "Close the circuit breaker", _FLEET, Role.OPERATOR),
 )

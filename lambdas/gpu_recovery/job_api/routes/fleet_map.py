@@ -61,9 +61,15 @@ def read_limits(dependencies: Dependencies, request: Request) -> ApiResponse:
     return ApiResponse(200, {"as_of": None, "totals": None, "limits": None, **known})
 
 
-_GPU = Parameter("gpu", "1 to add the utilisation of each GPU", FLAG)
+_GPU = Parameter("gpu", "1: with the utilisation of each GPU.", FLAG)
 ROUTES = (
-    Route("GET", "/api/v2/fleet/map", read_map, "Status of every instance", {200: "FleetMap"}, query=(_GPU,)),
-    Route("GET", "/api/v2/fleet/members", read_members, "Ids and places of the map", {200: "FleetMembers"}),
-    Route("GET", "/api/v2/fleet/limits", read_limits, "The brakes as last written", {200: "FleetLimits"}),
+    Route("GET", "/api/v2/fleet/map", read_map, "Read the fleet map", {200: "FleetMap"}, query=(_GPU,)),
+    Route("GET", "/api/v2/fleet/members", read_members, "Read the instances of the fleet map", {200: "FleetMembers"}),
+    Route(
+        "GET",
+        "/api/v2/fleet/limits",
+        read_limits,
+        "Read the fleet limits of the last reconcile cycle",
+        {200: "FleetLimits"},
+    ),
 )

@@ -5,19 +5,14 @@ Leases are measured with the server's clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.gpu_lock import (
-    HOLDER,
     LEASE_S,
-    LEASE_S_MAX,
-    LEASE_S_MIN,
     NAME,
-    OWNER,
     GpuLockRecord,
     LockRefused,
     acquired,
@@ -30,13 +25,15 @@ from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.ports.retry import save_with_retry
-from gpu_recovery.wire.json_body import object_of, time_text
+from gpu_recovery.wire.json_body import time_text
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import LockRenewal, LockReturn, LockWish
 
 LOCK_SAVE_ATTEMPTS_MAX = 4
 """Tries to save a lock that other requests write at the same time."""
-TOKEN_MAX = 2**53 - 1
-"""Upper bound of a fencing token: the largest integer that every JSON parser reads exactly."""
 Change = Callable[[GpuLockRecord], GpuLockRecord]
 """Returns the changed lock, or raises LockRefused."""
 
@@ -47,18 +44,14 @@ def acquire_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 409, another process holds the lock.
     """
-    fields = _read_fields(request, "holder", "rank", "lease_s")
-    job, owner = _job(dependencies, request, fields), _text_field(fields, "owner", OWNER)
-    holder = _text_field(fields, "holder", HOLDER) if fields.get("holder") is not None else ""
-    rank, lease_s = (
-        _integer_field(fields, "rank", 0, 1_000_000, -1),
-        _integer_field(fields, "lease_s", LEASE_S_MIN, LEASE_S_MAX, LEASE_S),
-    )
-    instance_id = job.instances[rank] if 0 <= rank < len(job.instances) else ""
-    now = dependencies.recovery.clock()
+    wish: LockWish = body_of(request.text(), "LockWish")
+    job, lease_s, now = _job(dependencies, request, wish.job_id), wish.lease_s or LEASE_S, dependencies.recovery.clock()
+    rank = wish.rank
+    instance_id = job.instances[rank] if rank is not None and rank < len(job.instances) else ""
 
     def change(lock: GpuLockRecord) -> GpuLockRecord:
-        return acquired(lock, owner, holder, instance_id, lease_s, now, _is_holder_lost(dependencies, lock, owner))
+        is_lost = _is_holder_lost(dependencies, lock, wish.owner)
+        return acquired(lock, wish.owner, wish.holder or "", instance_id, lease_s, now, is_lost)
 
     return _save_change(dependencies, request, job, change)
 
@@ -69,10 +62,9 @@ def renew_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 409, the caller does not hold the lock any more.
     """
-    fields = _read_fields(request, "token", "lease_s")
-    job, owner, token = _job(dependencies, request, fields), _text_field(fields, "owner", OWNER), _token_field(fields)
-    lease_s, now = _integer_field(fields, "lease_s", LEASE_S_MIN, LEASE_S_MAX, LEASE_S), dependencies.recovery.clock()
-    return _save_change(dependencies, request, job, lambda lock: renewed(lock, owner, token, lease_s, now))
+    wish: LockRenewal = body_of(request.text(), "LockRenewal")
+    job, lease_s, now = _job(dependencies, request, wish.job_id), wish.lease_s or LEASE_S, dependencies.recovery.clock()
+    return _save_change(dependencies, request, job, lambda lock: renewed(lock, wish.owner, wish.token, lease_s, now))
 
 
 def release_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -81,14 +73,17 @@ def release_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 409, the caller does not hold the lock.
     """
-    fields = _read_fields(request, "token")
-    job, owner, token = _job(dependencies, request, fields), _text_field(fields, "owner", OWNER), _token_field(fields)
-    return _save_change(dependencies, request, job, lambda lock: released(lock, owner, token))
+    wish: LockReturn = body_of(request.text(), "LockReturn")
+    job = _job(dependencies, request, wish.job_id)
+    return _save_change(dependencies, request, job, lambda lock: released(lock, wish.owner, wish.token))
 
 
 def read_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return the lock with its present owner."""
-    job = _job(dependencies, request, {"job_id": request.query.get("job_id")})
+    job_id = request.query.get("job_id")
+    if not job_id:
+        raise SpecInvalid("job_id", "must be the id of the job whose processes are to meet")
+    job = _job(dependencies, request, job_id)
     return ApiResponse(200, _view(dependencies, dependencies.recovery.store.load_lock(job.job_id, _name(request))))
 
 
@@ -138,18 +133,7 @@ def _view(dependencies: Dependencies, lock: GpuLockRecord) -> dict[str, Any]:
 # -- parts of the request ----------------------------------------------------------------------------------------------
 
 
-def _read_fields(request: Request, *more: str) -> dict[str, Any]:
-    fields = object_of(request.text())
-    for name in fields:
-        if name not in ("job_id", "owner", *more):
-            raise SpecInvalid(str(name)[:80], "is not known here")
-    return fields
-
-
-def _job(dependencies: Dependencies, request: Request, fields: dict[str, Any]) -> Job:
-    job_id = fields.get("job_id")
-    if not isinstance(job_id, str) or not job_id:
-        raise SpecInvalid("job_id", "must be the id of the job whose processes are to meet")
+def _job(dependencies: Dependencies, request: Request, job_id: str) -> Job:
     job = dependencies.recovery.store.load_job(job_id)
     if job is None:
         raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id[:255]}")
@@ -164,29 +148,10 @@ def _name(request: Request) -> str:
     return name
 
 
-def _text_field(fields: dict[str, Any], name: str, pattern: re.Pattern[str]) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise SpecInvalid(name, f"must be spelt as {pattern.pattern}")
-    return value
-
-
-def _token_field(fields: dict[str, Any]) -> int:
-    return _integer_field(fields, "token", 1, TOKEN_MAX, None)
-
-
-def _integer_field(fields: dict[str, Any], name: str, least: int, most: int, default: int | None) -> int:
-    value = fields.get(name)
-    value = default if value is None else value
-    if type(value) is not int or (value != default and not least <= value <= most):
-        raise SpecInvalid(name, f"must be a whole number from {least} to {most}")
-    return value
-
-
 _LOCK = "/api/v2/locks/<name>"
-_JOB_ID = (Parameter("job_id", "whose lock it is", TEXT, required=True),)
+_JOB_ID = (Parameter("job_id", "Id of the job that the lock belongs to.", TEXT, required=True),)
 ROUTES = (
-    Route("GET", _LOCK, read_lock, "Who has a lock of a job", {200: "Lock"}, Role.USER, _JOB_ID, refuses=(422,)),
+    Route("GET", _LOCK, read_lock, "Read a lock of a job", {200: "Lock"}, Role.USER, _JOB_ID, refuses=(422,)),
     Route(
         "POST",
         f"{_LOCK}/acquire",
@@ -213,7 +178,7 @@ ROUTES = (
         "POST",
         f"{_LOCK}/release",
         release_lock,
-        "Give a lock back",
+        "Release a lock",
         {200: "Lock"},
         Role.USER,
         takes="LockReturn",

@@ -18,7 +18,7 @@ from gpu_recovery.core.event_history.thread import AFTER, thread_of
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.wire.event_history import incident_view, thread_view
@@ -43,8 +43,8 @@ def list_incidents(dependencies: Dependencies, request: Request) -> ApiResponse:
         ApiError: 400, a parameter is malformed.
         CursorInvalid: the cursor was issued for another list, or was not issued at all.
     """
-    state = request.choice("state", "all", *STATES)
-    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
+    state = request.choice("state", "all")
+    limit = request.number("limit", PAGE_DEFAULT)
     job_id = request.query.get("job")
     purpose = f"{PURPOSE}\n{state}\n{job_id or ''}"
     asked = request.query.get("cursor")
@@ -131,11 +131,17 @@ ROUTES = (
         "List the incidents, the latest first",
         {200: "Incidents"},
         query=(
-            Parameter("state", "only open or only closed incidents", {"type": "string", "enum": list(STATES)}),
-            Parameter("job", "only incidents of this job", TEXT),
-            Parameter("limit", "how many a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-            Parameter("cursor", "where the page before this one said to go on", TEXT),
+            Parameter("state", "Only open or only closed incidents.", one_of(*STATES)),
+            Parameter("job", "Only incidents of this job.", TEXT),
+            Parameter("limit", "Upper bound of the entries of a page.", between(1, PAGE_MAX)),
+            Parameter("cursor", "`next_cursor` of the page before.", TEXT),
         ),
     ),
-    Route("GET", "/api/v2/incidents/<incident_id>", read_incident, "One incident as a thread", {200: "IncidentThread"}),
+    Route(
+        "GET",
+        "/api/v2/incidents/<incident_id>",
+        read_incident,
+        "Read an incident with its events",
+        {200: "IncidentThread"},
+    ),
 )

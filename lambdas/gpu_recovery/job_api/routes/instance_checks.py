@@ -16,7 +16,7 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.job_api.check_state import CheckState
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, between
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.instances import no_instance
 from gpu_recovery.ports.errors import VerdictUnreadable
@@ -39,7 +39,7 @@ def list_checks(dependencies: Dependencies, request: Request) -> ApiResponse:
         CursorInvalid: the cursor was issued for another list, or was not issued at all.
     """
     instance = _instance(dependencies, request)
-    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
+    limit = request.number("limit", PAGE_DEFAULT)
     purpose, cursor = f"checks\n{instance.instance_id}", request.query.get("cursor")
     newest = instance.checks
     if cursor is not None:
@@ -127,18 +127,18 @@ ROUTES = (
         "GET",
         _CHECKS,
         list_checks,
-        "The health checks of an instance, the newest first",
+        "List the health checks of an instance",
         {200: "Checks"},
         query=(
-            Parameter("limit", "how many a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-            Parameter("cursor", "where the page before this one said to go on", TEXT),
+            Parameter("limit", "Upper bound of the entries of a page.", between(1, PAGE_MAX)),
+            Parameter("cursor", "`next_cursor` of the page before.", TEXT),
         ),
     ),
     Route(
         "GET",
         f"{_CHECKS}/<number>",
         read_check,
-        "The verdict document of a health check",
+        "Read the document of a health check",
         {200: "Check"},
         refuses=(502,),
     ),

@@ -8,7 +8,7 @@ from typing import Any
 from gpu_recovery.core.gpu_history import ATTRIBUTE, GAUGES, KEPT, Bucket, Sample, sample_in, stream_of, thinned
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.request import Parameter, Request, Route
+from gpu_recovery.job_api.request import TIME, Parameter, Request, Route, between
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.instances import no_instance
 from gpu_recovery.wire.json_body import time_text
@@ -34,7 +34,7 @@ def read_gauges(dependencies: Dependencies, request: Request) -> ApiResponse:
     since = request.time("from") or until - SPAN
     if not timedelta() < until - since <= KEPT:
         raise ApiError(400, "bad_query", "Bad from", f"from must be before to, by {KEPT.days} days at most", "from")
-    points = request.number("points", POINTS_DEFAULT, 1, POINTS_MAX) or POINTS_DEFAULT
+    points = request.number("points", POINTS_DEFAULT)
     after = utc_text(since - timedelta(microseconds=1))  # the begin is part of the span, and the end is not
     items = dependencies.history.read(
         stream_of(instance_id), SAMPLES_MAX, after=after, before=utc_text(until), newest_first=True
@@ -80,18 +80,17 @@ def _columns(buckets: list[Bucket]) -> list[dict[str, Any]]:
     ]
 
 
-_TIME = {"type": "string", "format": "date-time"}
 ROUTES = (
     Route(
         "GET",
         "/api/v2/instances/<instance_id>/gauges",
         read_gauges,
-        "The gauges of an instance's GPUs over time",
+        "Read the gauges of an instance's GPUs",
         {200: "Gauges"},
         query=(
-            Parameter("from", "begin of the time span; by default a day before its end", _TIME),
-            Parameter("to", "end of the time span; by default now", _TIME),
-            Parameter("points", "points in time at most", {"type": "integer", "minimum": 1, "maximum": POINTS_MAX}),
+            Parameter("from", "Begin of the time span. The default is a day before its end.", TIME),
+            Parameter("to", "End of the time span. The default is now.", TIME),
+            Parameter("points", "Upper bound of the points in time.", between(1, POINTS_MAX)),
         ),
     ),
 )

@@ -11,7 +11,7 @@ from gpu_recovery.core.instance.fault_history import percent
 from gpu_recovery.core.instance.record import PRESENT, InstanceStatus, ListedInstance
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import PAGING, asked_page, page_of, signed_cursor
-from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, one_of
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.wire.instances import instance_summary, node_agent_view
 
@@ -131,20 +131,22 @@ def _filter(request: Request) -> InstanceFilter:
         detail = "must be the first characters of an instance id, such as i-0abc"
         raise ApiError(400, "bad_query", "Bad q", detail, "q")
     statuses = tuple(status for status in PRESENT if status in names)
-    return InstanceFilter(statuses, request.query.get("job", ""), prefix, request.choice("order", ID, *ORDERS))
+    return InstanceFilter(statuses, request.query.get("job", ""), prefix, request.choice("order", ID))
 
 
 _STATUSES = {"type": "string", "pattern": f"^(({'|'.join(PRESENT)})(,({'|'.join(PRESENT)}))*)?$"}
 _QUERY = (
-    Parameter("status", "only instances in one of these statuses, with commas", _STATUSES),
-    Parameter("job", "only instances that this job claims, has reserved or waits for", TEXT),
-    Parameter("q", "only instances whose id begins so", {"type": "string", "pattern": f"^({PREFIX.pattern})$"}),
+    Parameter("status", "Only instances in one of these statuses, separated by commas.", _STATUSES),
+    Parameter("job", "Only instances that this job claims, has reserved or waits for.", TEXT),
+    Parameter(
+        "q", "Only instances whose id begins with this text.", {"type": "string", "pattern": f"^({PREFIX.pattern})$"}
+    ),
     Parameter(
         "order",
-        "id; since: the latest change of status first; lemon: the highest lemon score first. With status, job or"
-        f" another order than id, a page has at most {FILTERED_PAGE_MAX}",
-        {"type": "string", "enum": list(ORDERS)},
+        "`id`; `since`: the latest change of status first; `lemon`: the highest unreliability score first. With"
+        f" `status`, `job` or another order than `id`, a page has at most {FILTERED_PAGE_MAX} instances.",
+        one_of(*ORDERS),
     ),
     *PAGING,
 )
-ROUTES = (Route("GET", "/api/v2/instances", list_instances, "List the instances", {200: "Instances"}, query=_QUERY),)
+ROUTES = (Route("GET", "/api/v2/instances", list_instances, "List instances", {200: "Instances"}, query=_QUERY),)

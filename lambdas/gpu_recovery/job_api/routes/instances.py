@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import InstanceEvent, QuarantineRequested, ReleaseRequested
 from gpu_recovery.core.state_machine import EventOutcome
@@ -9,8 +11,11 @@ from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
+from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.wire.instances import heartbeat_view, instance_view, node_agent_view
-from gpu_recovery.wire.json_body import because_of
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import Because
 
 
 def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -40,7 +45,8 @@ def release_instance(dependencies: Dependencies, request: Request) -> ApiRespons
 
 def quarantine_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Quarantine an instance until an operator releases it."""
-    because = because_of(request.text())
+    wish: Because = body_of(request.text(), "Because")
+    because = (wish.because or "").strip()
     event = QuarantineRequested(at=dependencies.recovery.clock(), by=request.caller.name, because=because)
     return _handle_request(dependencies, request, event, "Not quarantined")
 
@@ -78,17 +84,18 @@ def no_instance(instance_id: str) -> ApiError:
 TOKENS = TokenRoutes(
     lambda dependencies: dependencies.node_tokens,
     lambda dependencies: dependencies.node_token_key(),
+    "TokenWish",
     issued="token_issued",
     revoked="token_revoked",
 )
 _INSTANCE = "/api/v2/instances/<instance_id>"
 ROUTES = (
-    Route("GET", _INSTANCE, read_instance, "One instance, its history and its latest heartbeat", {200: "Instance"}),
+    Route("GET", _INSTANCE, read_instance, "Read an instance", {200: "Instance"}),
     Route(
         "POST",
         f"{_INSTANCE}/release",
         release_instance,
-        "Give a quarantined instance back",
+        "Release a quarantined instance",
         {200: "Instance"},
         Role.OPERATOR,
         refuses=(409,),
@@ -97,7 +104,7 @@ ROUTES = (
         "POST",
         f"{_INSTANCE}/quarantine",
         quarantine_instance,
-        "Take an instance out of use",
+        "Quarantine an instance",
         {200: "Instance"},
         Role.OPERATOR,
         takes="Because",
@@ -117,7 +124,7 @@ ROUTES = (
         "GET",
         f"{_INSTANCE}/tokens",
         TOKENS.list_tokens,
-        "The tokens of an instance",
+        "List the tokens of an instance",
         {200: "NodeTokens"},
         Role.OPERATOR,
         refuses=(422,),

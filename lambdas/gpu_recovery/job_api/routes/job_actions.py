@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import CancelRequested, JobEvent, ResumeRequested, SuspendRequested
@@ -12,7 +13,10 @@ from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.jobs import job_of_path, view_of
-from gpu_recovery.wire.json_body import because_of
+from gpu_recovery.job_api.validation import body_of
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import Because
 
 ACTION_ATTEMPTS_MAX = 5
 """Tries to handle an action. The scheduler may launch the job after it was read; the action is then outdated."""
@@ -38,7 +42,8 @@ def cancel_job(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 def suspend_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Suspend a job until it is resumed: 202 and the job, 200 if a user or an operator has suspended it already."""
-    because = because_of(request.text())
+    wish: Because = body_of(request.text(), "Because")
+    because = (wish.because or "").strip()
 
     def event_of(job: Job) -> JobEvent:
         at = dependencies.recovery.clock()
@@ -100,14 +105,14 @@ def _handle_action(
 
 
 _JOB = {202: "Job", 200: "Job"}
-_FORCE = (Parameter("force", "1: also have the agents of its instances end its ranks", FLAG),)
+_FORCE = (Parameter("force", "1: the agents of the job's instances end its ranks, too.", FLAG),)
 ROUTES = (
-    Route("POST", "/api/v2/jobs/<job_id>/cancel", cancel_job, "End a job", _JOB, Role.USER, _FORCE, refuses=(409,)),
+    Route("POST", "/api/v2/jobs/<job_id>/cancel", cancel_job, "Cancel a job", _JOB, Role.USER, _FORCE, refuses=(409,)),
     Route(
         "POST",
         "/api/v2/jobs/<job_id>/suspend",
         suspend_job,
-        "Take a job off its instances until it is resumed",
+        "Suspend a job",
         _JOB,
         Role.USER,
         takes="Because",
@@ -117,7 +122,7 @@ ROUTES = (
         "POST",
         "/api/v2/jobs/<job_id>/resume",
         resume_job,
-        "Let a suspended job go on",
+        "Resume a suspended job",
         _JOB,
         Role.USER,
         refuses=(409,),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpu_recovery.core.job.record import TERMINAL, WAITING, JobStatus, ListedJob
 from gpu_recovery.core.job.spec import GROUP
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.request import TEXT, TIME, Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, JobQuery
 from gpu_recovery.wire.jobs import job_row, job_summary
@@ -43,12 +41,12 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
         detail = f"has at most {PREFIX_CHARACTERS_MAX} characters"
         raise ApiError(400, "bad_query", "Bad q", detail, "q")
     is_old_list = "state" not in request.query and len(statuses) in (1, len(LISTED_STATUSES)) and not prefix
-    order = request.choice("order", BY_STATUS if is_old_list else NEWEST, NEWEST, OLDEST, BY_STATUS)
+    order = request.choice("order", BY_STATUS if is_old_list else NEWEST)
     if order == BY_STATUS and not is_old_list:
         detail = "must be newest or oldest with state, several statuses or q"
         raise ApiError(400, "bad_query", "Bad order", detail, "order")
-    view = job_row if request.choice("fields", "all", "all", "list") == "list" else job_summary
-    limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
+    view = job_row if request.choice("fields", "all") == "list" else job_summary
+    limit = request.number("limit", PAGE_DEFAULT)
     query = JobQuery(
         statuses, order == NEWEST, request.time("since"), prefix, request.query.get("user"), _group(request)
     )
@@ -103,7 +101,7 @@ def _statuses(request: Request) -> tuple[JobStatus, ...]:
     if text is not None and state is not None:
         raise ApiError(400, "bad_query", "Bad state", "send either state or status", "state")
     if state is not None:
-        return STATES[request.choice("state", "", *STATES)]
+        return STATES[request.choice("state", "")]
     if text is None:
         return LISTED_STATUSES
     names = text.split(",")
@@ -120,20 +118,22 @@ def _group(request: Request) -> str | None:
     return group
 
 
-def _enum(*values: str) -> dict[str, Any]:
-    return {"type": "string", "enum": list(values)}
-
-
 _QUERY = (
-    Parameter("status", "only jobs in one of these statuses", {"type": "array", "items": _enum(*STATUSES)}),
-    Parameter("state", "only jobs that wait, that hold instances, or that have ended", _enum(*STATES)),
-    Parameter("order", "by submission, or by status with the live jobs first", _enum(NEWEST, OLDEST, BY_STATUS)),
-    Parameter("q", "only jobs whose id begins with this text", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
-    Parameter("fields", "list: only what a table of jobs shows", _enum("all", "list")),
-    Parameter("user", "only jobs of this user", TEXT),
-    Parameter("group", "only jobs of this group", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
-    Parameter("since", "only jobs submitted at or after this time", {"type": "string", "format": "date-time"}),
-    Parameter("limit", "how many jobs a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-    Parameter("cursor", "where the page before this one said to go on", TEXT),
+    Parameter(
+        "status",
+        "Only jobs in one of these statuses, separated by commas.",
+        {"type": "array", "items": one_of(*STATUSES)},
+    ),
+    Parameter("state", "Only jobs that wait, that hold instances, or that have ended.", one_of(*STATES)),
+    Parameter(
+        "order", "By the time of submission, or by status with the live jobs first.", one_of(NEWEST, OLDEST, BY_STATUS)
+    ),
+    Parameter("q", "Only jobs whose id begins with this text.", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
+    Parameter("fields", "`list`: only the fields that a table of jobs shows.", one_of("all", "list")),
+    Parameter("user", "Only jobs of this user.", TEXT),
+    Parameter("group", "Only jobs of this group.", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
+    Parameter("since", "Only jobs submitted at or after this time.", TIME),
+    Parameter("limit", "Upper bound of the jobs of a page.", between(1, PAGE_MAX)),
+    Parameter("cursor", "`next_cursor` of the page before.", TEXT),
 )
-ROUTES = (Route("GET", "/api/v2/jobs", list_jobs, "List jobs", {200: "Jobs"}, query=_QUERY),)
+ROUTES = (Route("GET", "/api/v2/jobs", list_jobs, "List the jobs", {200: "Jobs"}, query=_QUERY),)

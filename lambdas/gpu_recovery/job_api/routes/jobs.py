@@ -169,10 +169,10 @@ def read_job(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 
 _SUBMIT_QUERY = (
-    Parameter("dry_run", "1: keep nothing, and say what would become of the job", FLAG),
+    Parameter("dry_run", "1: store nothing, and answer with the placement preview of the job.", FLAG),
     Parameter(
         "Idempotency-Key",
-        "the same key and specification are the same job, for a day at least",
+        "The same key and specification give the same job, for at least a day.",
         {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"},
         where="header",
     ),
@@ -191,12 +191,12 @@ ROUTES = (
         also_yaml=True,
         refuses=(413, 422),
     ),
-    Route("GET", "/api/v2/jobs/<job_id>", read_job, "One job, its history and its attempts", {200: "Job"}),
+    Route("GET", "/api/v2/jobs/<job_id>", read_job, "Read a job", {200: "Job"}),
     Route(
         "GET",
         "/api/v2/jobs/<job_id>/explain",
         explain_job,
-        "Why a job is where it is, and what it waits for",
+        "Explain the status of a job",
         {200: "Explanation"},
     ),
 )

@@ -8,7 +8,7 @@ from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.log_location import LogPage, place_of
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
-from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, between
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.jobs import job_of_path
 from gpu_recovery.ports.errors import CursorInvalid
@@ -30,9 +30,9 @@ def read_logs(dependencies: Dependencies, request: Request) -> ApiResponse:
         CursorInvalid: the position of the cursor cannot be read any more.
     """
     job = job_of_path(dependencies, request)
-    rank = request.number("rank", 0, 0, RANK_MAX) or 0
-    attempt = request.number("attempt", job.attempt, 1, ATTEMPT_MAX) or 0
-    tail = request.number("tail", TAIL, 1, TAIL_MAX) or TAIL
+    rank = request.number("rank", 0)
+    attempt = request.number("attempt", job.attempt)
+    tail = request.number("tail", TAIL)
     cursor = request.query.get("cursor")
     purpose = f"logs {job.job_id} {attempt} {rank}"
     place = None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
@@ -91,17 +91,17 @@ def _no_log(job: Job, reason: str) -> ApiError:
 
 
 _QUERY = (
-    Parameter("rank", "which rank; 0 unless told", {"type": "integer", "minimum": 0, "maximum": RANK_MAX}),
-    Parameter("attempt", "which attempt; the latest unless told", {"type": "integer", "minimum": 1}),
-    Parameter("tail", "how many lines at most", {"type": "integer", "minimum": 1, "maximum": TAIL_MAX}),
-    Parameter("cursor", "where the answer before this one said to go on", TEXT),
+    Parameter("rank", "Rank. The default is 0.", between(0, RANK_MAX)),
+    Parameter("attempt", "Attempt. The default is the latest.", between(1, ATTEMPT_MAX)),
+    Parameter("tail", "Upper bound of the lines.", between(1, TAIL_MAX)),
+    Parameter("cursor", "`next_cursor` of the answer before.", TEXT),
 )
 ROUTES = (
     Route(
         "GET",
         "/api/v2/jobs/<job_id>/logs",
         read_logs,
-        "What a rank or a driver wrote",
+        "Read the log of a rank or a driver",
         {200: "LogLines"},
         query=_QUERY,
         refuses=(502,),

@@ -59,4 +59,4 @@ def read_overview(dependencies: Dependencies, request: Request) -> ApiResponse:
     )
 
 
-ROUTES = (Route("GET", "/api/v2/overview", read_overview, "What an operator looks at first", {200: "Overview"}),)
+ROUTES = (Route("GET", "/api/v2/overview", read_overview, "Read the overview", {200: "Overview"}),)

@@ -28,9 +28,8 @@ NO_SUMMARY: dict[str, Any] = {"quotas": [], "reservations": [], "totals": [], "u
 def read_queue(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return the queue as the next pass sees it: waiting and running jobs, totals by priority, quotas, reservations.
 
-    The waiting jobs are paged. The first page also contains everything else, and at most `RUNNING_FIRST_MAX` running
-    jobs. The others are on the pages after the last waiting job. Jobs on Ray have no position, because another pass
-    places them.
+    The waiting jobs are paged. The first page also contains everything else, and the first 5,000 running jobs. The
+    others are on the pages after the last waiting job. Jobs on Ray have no position, because another pass places them.
 
     With `snapshot=1` the answer is that of the scheduler's last pass. It reads no record, so a page may poll it.
     """
@@ -96,9 +95,7 @@ def _from_snapshot(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 _QUERY = (
     *PAGING,
-    Parameter("snapshot", "1: as the scheduler wrote it after its last pass, without a read of any record", FLAG),
-    Parameter("group", "with snapshot=1: only jobs of this group", TEXT),
+    Parameter("snapshot", "1: the snapshot of the scheduler's last pass.", FLAG),
+    Parameter("group", "With `snapshot=1`: only jobs of this group.", TEXT),
 )
-ROUTES = (
-    Route("GET", "/api/v2/queue", read_queue, "The queue as the scheduler sees it", {200: "Queue"}, query=_QUERY),
-)
+ROUTES = (Route("GET", "/api/v2/queue", read_queue, "Read the queue", {200: "Queue"}, query=_QUERY),)

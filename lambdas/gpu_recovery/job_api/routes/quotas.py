@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.core.queue.quota import LimitsInvalid, QuotaLimits, parse_limits
+from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.errors import problems_of
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.validation import BodyInvalid, body_of
 from gpu_recovery.ports.errors import StaleRecord
-from gpu_recovery.wire.json_body import object_of
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import LimitsWanted
 
 
 def read_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -26,13 +30,7 @@ def write_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
         ApiError: 400 or 428, `If-Match` is malformed or missing; 412, the limits were changed; 422, they are malformed.
     """
     read_revision = _revision(request)
-    fields = object_of(request.text())
-    if set(fields) - {"limits", "revision"} or "limits" not in fields:
-        raise ApiError(422, "bad_limits", "Not limits", "must be an object with the one field limits", "body")
-    try:
-        limits = parse_limits(fields["limits"])
-    except LimitsInvalid as error:
-        raise ApiError(422, "bad_limits", "Not limits", error.detail, error.field) from error
+    limits = _limits(request)
     try:
         revision = dependencies.recovery.store.save_limits(limits.document(), read_revision)
     except StaleRecord as error:
@@ -48,6 +46,16 @@ def _answer(limits: QuotaLimits, revision: int) -> ApiResponse:
     return ApiResponse(200, body, {"ETag": f'"{revision}"'})
 
 
+def _limits(request: Request) -> QuotaLimits:
+    try:
+        wish: LimitsWanted = body_of(request.text(), "LimitsWanted")
+    except BodyInvalid as error:
+        problems = [{"field": field.removeprefix("limits."), "detail": detail} for field, detail in problems_of(error)]
+        first = problems[0]
+        raise ApiError(422, "bad_limits", "Not limits", first["detail"], first["field"], errors=problems) from error
+    return parse_limits(wish.limits.model_dump())
+
+
 def _revision(request: Request) -> int:
     text = request.headers.get("if-match")
     if text is None:
@@ -59,14 +67,14 @@ def _revision(request: Request) -> int:
     return int(digits)
 
 
-_IF_MATCH = (Parameter("If-Match", "the revision that was read", TEXT, where="header", required=True),)
+_IF_MATCH = (Parameter("If-Match", "Revision that was read.", TEXT, where="header", required=True),)
 ROUTES = (
-    Route("GET", "/api/v2/quotas", read_quotas, "The limits of users", {200: "Quotas"}),
+    Route("GET", "/api/v2/quotas", read_quotas, "Read the limits of instances and jobs", {200: "Quotas"}),
     Route(
         "PUT",
         "/api/v2/quotas",
         write_quotas,
-        "Change the limits of users",
+        "Replace the limits of instances and jobs",
         {200: "Quotas"},
         Role.OPERATOR,
         _IF_MATCH,

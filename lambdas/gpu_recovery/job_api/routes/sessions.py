@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.sessions import LIFETIME_S, LIFETIME_S_MAX, LIFETIME_S_MIN, new_session, sign_session
+from gpu_recovery.auth.sessions import new_session, sign_session
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.job_api.authentication import operator_mark
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
-from gpu_recovery.wire.json_body import object_of, time_text
+from gpu_recovery.job_api.validation import body_of
+from gpu_recovery.wire.json_body import time_text
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import SessionWish
 
 
 def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -26,7 +32,8 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise ApiError(409, "no_sessions", "No sessions here", detail)
     caller = request.caller
     assert caller.role is not None, "the route needs a role"
-    role, lifetime_s = _wish(request.text(), caller.role)
+    wish: SessionWish = body_of(request.text(), "SessionWish")
+    role = Role(wish.role) if wish.role else caller.role
     if not caller.role.covers(role):
         detail = f"the token has the role {caller.role}, which does not include the role {role}"
         raise ApiError(403, "role_too_low", "Not allowed", detail, "role")
@@ -35,24 +42,10 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise SpecInvalid("role", "must be viewer or operator: the operator token has no user")
     parent = caller.token_id or operator_mark(dependencies)
     now = dependencies.recovery.clock()
-    session = new_session(caller.user, role, parent, caller.expires_at, now, lifetime_s)
+    session = new_session(caller.user, role, parent, caller.expires_at, now, wish.expires_in_s)
     view = {"user": caller.name, "role": role.value, "expires_at": time_text(session.expires_at)}
     dependencies.log.info("session_opened", extra=view)
     return ApiResponse(201, {"session": sign_session(dependencies.session_key(), session), **view})
-
-
-def _wish(text: str, highest: Role) -> tuple[Role, int]:
-    """Return the role and the lifetime in seconds that a request asks for."""
-    asked = object_of(text)
-    if set(asked) - {"role", "expires_in_s"}:
-        raise SpecInvalid("body", "must have no fields but role and expires_in_s")
-    role, lifetime_s = asked.get("role", highest.value), asked.get("expires_in_s", LIFETIME_S)
-    if not isinstance(role, str) or role not in tuple(Role):
-        raise SpecInvalid("role", f"must be one of {', '.join(Role)}")
-    if type(lifetime_s) is not int or not LIFETIME_S_MIN <= lifetime_s <= LIFETIME_S_MAX:
-        detail = f"must be a whole number of seconds from {LIFETIME_S_MIN} to {LIFETIME_S_MAX}"
-        raise SpecInvalid("expires_in_s", detail)
-    return Role(role), lifetime_s
 
 
 def read_caller(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -88,5 +81,5 @@ ROUTES = (
         takes="SessionWish",
         refuses=(409, 413, 422),
     ),
-    Route("GET", "/api/v2/me", read_caller, "Who calls, and which deployment answers", {200: "Me"}),
+    Route("GET", "/api/v2/me", read_caller, "Read who the caller is", {200: "Me"}),
 )

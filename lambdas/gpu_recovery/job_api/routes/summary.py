@@ -11,7 +11,7 @@ from gpu_recovery.core.event_history.roll_up import FLEET, Figures, GroupKey, ro
 from gpu_recovery.core.event_history.streams import EVENT, day_of, day_stream
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.request import Parameter, Request, Route
+from gpu_recovery.job_api.request import Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.wire.event_history import figures_view
@@ -36,8 +36,8 @@ def read_summary(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 400, a parameter is malformed.
     """
-    number = request.number("days", DAYS_DEFAULT, 1, DAYS_MAX) or DAYS_DEFAULT
-    grouping = request.choice("by", "day", *GROUPINGS)
+    number = request.number("days", DAYS_DEFAULT)
+    grouping = request.choice("by", "day")
     now = dependencies.recovery.clock()
     by_day, until = figures_by_day(dependencies.history, number, now)
     first = day_of(now) - timedelta(days=number - 1)
@@ -131,11 +131,11 @@ ROUTES = (
         "GET",
         "/api/v2/summary",
         read_summary,
-        "GPU-hours, recoveries and incidents of the last days",
+        "Read the figures of the last days",
         {200: "Summary"},
         query=(
-            Parameter("days", "how many days", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX}),
-            Parameter("by", "what a row is about", {"type": "string", "enum": list(GROUPINGS)}),
+            Parameter("days", "Number of days, today included.", between(1, DAYS_MAX)),
+            Parameter("by", "What a row stands for.", one_of(*GROUPINGS)),
         ),
     ),
 )

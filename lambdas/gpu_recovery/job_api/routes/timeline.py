@@ -83,7 +83,7 @@ ROUTES = (
         "GET",
         "/api/v2/jobs/<job_id>/timeline",
         read_timeline,
-        "The attempts of a job over time, with its ranks grouped by equal course",
+        "Read the timeline of a job",
         {200: "Timeline"},
     ),
 )

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from gpu_recovery.auth import tokens
-from gpu_recovery.auth.tokens import TokenStore
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import AskedToken, TokenStore
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request
 from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.job_api.views import token_view
-from gpu_recovery.wire.json_body import object_of
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models.requests import TokenWish, UserTokenWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +26,14 @@ class TokenRoutes:
 
     store:   returns the store of these tokens.
     key:     returns their issuer key.
+    wish:    name of the model of a request for a token.
     issued:  log message when a token is issued.
     revoked: log message when a token is revoked.
     """
 
     store: Callable[[Dependencies], TokenStore]
     key: Callable[[Dependencies], bytes]
+    wish: str
     issued: str
     revoked: str
 
@@ -43,9 +51,12 @@ class TokenRoutes:
         if dependencies.principals is not None:
             detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a token is useless"
             raise ApiError(409, "no_tokens", "No tokens here", detail)
-        store, fields, now = self.store(dependencies), object_of(request.text()), dependencies.recovery.clock()
+        store, now = self.store(dependencies), dependencies.recovery.clock()
+        wish: TokenWish | UserTokenWish = body_of(request.text(), self.wish)
         holder, key = request.named[store.kind.holder_field], self.key(dependencies)
-        issued = tokens.issue(store, key, holder, now, request.caller.name, fields)
+        role = Role(getattr(wish, "role", Role.USER))
+        asked = AskedToken(role, timedelta(seconds=wish.expires_in_s), wish.note)
+        issued = tokens.issue(store, key, holder, now, request.caller.name, asked)
         view = token_view(issued.record, now)
         dependencies.log.info(self.issued, extra=view)
         return ApiResponse(201, {"token": issued.token, **view})

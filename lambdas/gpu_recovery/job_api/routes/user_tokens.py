@@ -9,6 +9,7 @@ from gpu_recovery.job_api.routes.tokens import TokenRoutes
 TOKENS = TokenRoutes(
     lambda dependencies: dependencies.user_tokens,
     lambda dependencies: dependencies.user_token_key(),
+    "UserTokenWish",
     issued="user_token_issued",
     revoked="user_token_revoked",
 )
@@ -28,7 +29,7 @@ ROUTES = (
         "GET",
         _TOKENS_OF_USER,
         TOKENS.list_tokens,
-        "The tokens of a user",
+        "List the tokens of a user",
         {200: "UserTokens"},
         Role.OPERATOR,
         refuses=(422,),

@@ -56,9 +56,9 @@ ROUTES = (
         "GET",
         "/api/v2/users",
         list_users,
-        "The users that tokens were issued to",
+        "List the users with tokens",
         {200: "Users"},
         Role.OPERATOR,
-        query=(Parameter("q", "only users whose name begins so", TEXT), *PAGING),
+        query=(Parameter("q", "Only users whose name begins with this text.", TEXT), *PAGING),
     ),
 )

@@ -1,0 +1,101 @@
+"""Specification of a job in a request: validate it by its model, expand its template, and check it as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.core.job import verl_template
+from gpu_recovery.core.job.spec import (
+    BESIDE_AN_IMAGE,
+    COMMAND_AND_ENV_CHARACTERS_MAX,
+    ON_ECS_ONLY,
+    ON_RAY_ONLY,
+    RUNTIME_ENV_CHARACTERS_MAX,
+    SUSPEND_GRACE_S,
+    Backend,
+    JobSpec,
+)
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.job_api.validation import BodyInvalid, validated
+
+if TYPE_CHECKING:
+    from gpu_recovery.job_api.models import job_spec as models
+
+TEMPLATE_HINT = "; write an option of verl into overrides"
+"""What a client may do about an unknown field beside `template: verl`."""
+
+
+def parse_spec(document: Any) -> JobSpec:
+    """Return the specification of a decoded JSON `document`. A document of a template is expanded first.
+
+    Raises:
+        SpecInvalid: the document breaks rules of the model (`BodyInvalid`, with all of them), or a rule of a template.
+        BodyInvalid: fields do not fit each other.
+    """
+    from gpu_recovery.job_api.models.job_spec import JobSpec as JobSpecModel  # noqa: PLC0415
+
+    has_template = isinstance(document, Mapping) and document.get("template") is not None
+    wish: models.JobSpec = validated(JobSpecModel, document, TEMPLATE_HINT if has_template else "")
+    document = _without_template(document)
+    spec = JobSpec(
+        workload=wish.workload,
+        nnodes=wish.nnodes,
+        gpus_per_node=wish.n_gpus_per_node,
+        task_definition=wish.task_definition or "",
+        container=wish.container or "",
+        command=wish.command or (),
+        env=document.get("env") or {},
+        user=wish.user or "",
+        attempts_max=wish.attempts_max,
+        max_runtime_s=wish.max_runtime_s,
+        priority=Priority.NORMAL if wish.priority is None else wish.priority,
+        group=wish.group or "",
+        suspend_grace_s=SUSPEND_GRACE_S if wish.suspend_grace_s is None else wish.suspend_grace_s,
+        checkpoint_dir=wish.checkpoint_dir or "",
+        backend=Backend(document.get("backend") or Backend.ECS),
+        entrypoint=document.get("entrypoint") or "",
+        runtime_env="" if wish.runtime_env is None else json.dumps(document["runtime_env"]),
+        entrypoint_resources=wish.entrypoint_resources or {},
+        image=wish.image or "",
+    )
+    if problems := [*_problems(spec, document)]:
+        raise BodyInvalid(problems)
+    return spec
+
+
+def _without_template(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the document that a template makes of `document`; `document` itself if it names no template."""
+    if document.get("template") is None:
+        stray = [key for key in verl_template.FIELDS if document.get(key) is not None]
+        if stray:
+            detail = "is a field of the template of verl: add the line template: verl"
+            raise BodyInvalid([(key, detail) for key in stray])
+        return document
+    job = verl_template.job_document(document)
+    if len(job["entrypoint"]) > COMMAND_AND_ENV_CHARACTERS_MAX:
+        raise SpecInvalid("overrides", f"make a command of more than {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
+    return job
+
+
+def _problems(spec: JobSpec, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return the fields that are missing, that belong to the other backend, or that do not fit each other."""
+    needed, foreign = ("task_definition", ON_RAY_ONLY) if spec.backend is Backend.ECS else ("entrypoint", ON_ECS_ONLY)
+    if not getattr(spec, needed):
+        yield needed, f"is needed by a job on {spec.backend}"
+    for key in foreign:
+        if document.get(key) is not None:
+            yield key, f"is not for a job on {spec.backend}"
+    others = sorted(set(json.loads(spec.runtime_env or "{}")) - BESIDE_AN_IMAGE) if spec.image else []
+    if others:
+        yield "image", f"goes with env_vars and config in runtime_env, not with {', '.join(others)}: by Ray"
+    if len(spec.runtime_env) > RUNTIME_ENV_CHARACTERS_MAX:
+        yield "runtime_env", f"must have at most {RUNTIME_ENV_CHARACTERS_MAX} characters as JSON"
+    if spec.checkpoint_dir and spec.env.get("CHECKPOINT_DIR", spec.checkpoint_dir) != spec.checkpoint_dir:
+        yield "env.CHECKPOINT_DIR", "must be left out, or be what checkpoint_dir says"
+    pairs = [{"name": name, "value": value} for name, value in spec.env.items()]
+    size = len(json.dumps([*spec.command, *pairs, spec.checkpoint_dir]))
+    if size > COMMAND_AND_ENV_CHARACTERS_MAX:
+        yield "env", f"command and env together may have {COMMAND_AND_ENV_CHARACTERS_MAX} characters, not {size}"

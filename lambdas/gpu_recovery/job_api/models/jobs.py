@@ -1,0 +1,181 @@
+"""Models of jobs, their attempts, decisions and logs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, RootModel
+
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.job.record import JobStatus, Origin
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.queue.snapshot import RejectionKind
+from gpu_recovery.core.task import FailureKind
+from gpu_recovery.job_api.models.base import Percent, PriorityName, ResponseModel, Time
+from gpu_recovery.wire.attempts import AttemptStatus
+from gpu_recovery.wire.event_types import EventType
+
+
+class JobRow(ResponseModel):
+    """A job in a list with `fields=list`."""
+
+    job_id: str
+    status: JobStatus
+    reason: str
+    attempt: int
+    attempts_counted: int
+    attempts_max: int
+    user: str
+    group: str
+    priority: PriorityName
+    asked_priority: PriorityName
+    backend: Backend
+    nnodes: int
+    n_gpus_per_node: int
+    origin: Origin
+    queued_at: Time
+    status_at: Time
+    incident_id: str | None
+    held: bool
+    short_of: str | None
+
+
+class JobSummary(JobRow):
+    """A job in a list."""
+
+    workload: str
+    task_definition: str
+    instances: list[str]
+    repairing: list[str]
+    deadline_at: Time | None
+    next_run_at: Time | None
+
+
+class Jobs(ResponseModel):
+    """A page of jobs."""
+
+    jobs: list[JobSummary | JobRow]
+    next_cursor: str | None
+    unreadable: list[str]
+
+
+class Decision(ResponseModel):
+    """A decision about a record, with its reason."""
+
+    at: Time
+    before: Annotated[str | None, Field(alias="from")]
+    to: str
+    event: str
+    attempt: int
+    reason: str
+
+
+class JobDecision(Decision):
+    """A decision about a job, with its reason."""
+
+    event_type: EventType
+
+
+class Attempt(ResponseModel):
+    """An attempt of a job. An attempt on ECS has instances, an attempt on Ray has a submission id."""
+
+    attempt: int
+    attempt_id: str
+    status: AttemptStatus
+    started_at: Time | None
+    ended_at: Time | None
+    exit_code: int | None
+    failure_kind: FailureKind | None
+    message: str | None
+    counted: bool | None
+    instances: Annotated[list[str], Field(default_factory=list)]
+    submission_id: Annotated[str, Field(default_factory=str)]
+
+
+class DiagnosisResult(ResponseModel):
+    """The diagnosis that led to the last decision about a failed attempt."""
+
+    attempt: int
+    cause: Cause
+    where: str
+    instances: list[str]
+    remedy: Remedy
+    confidence: Percent
+    decided: bool
+    sentence: str
+
+
+class JobFailure(ResponseModel):
+    """The first rank that failed."""
+
+    rank: int
+    instance_id: str
+    at: Time
+    kind: str
+    exit_code: int | None
+    sentence: str
+
+
+class Job(JobSummary):
+    """A job with its history and its attempts."""
+
+    container: str
+    command: list[str]
+    entrypoint: str
+    image: str | None
+    max_runtime_s: int | None
+    suspend_grace_s: int
+    checkpoint_dir: str
+    suspended_for: str | None
+    suspended_at: Time | None
+    ran_s: int
+    attempts_uncounted: dict[str, int]
+    diagnosis: DiagnosisResult | None
+    failure: JobFailure | None
+    history: list[JobDecision]
+    attempts: list[Attempt]
+    records: str | None
+
+
+class Foresight(ResponseModel):
+    """Placement preview: where a job would run now, or what it waits for."""
+
+    would_start: bool
+    instances: list[str]
+    short_of: RejectionKind | None
+    sentence: str
+    position: int | None
+    blockers: list[str]
+    earliest_at: Time | None
+    would_suspend: list[str]
+
+
+class JobOrForesight(RootModel[Job | Foresight]):
+    """The job that already has this idempotency key, or with `dry_run=1` a placement preview."""
+
+
+class Explanation(ResponseModel):
+    """Every decision about a job, and what the job waits for."""
+
+    job_id: str
+    status: JobStatus
+    reason: str
+    pending: Foresight | None
+    decisions: list[JobDecision]
+
+
+class LogLine(ResponseModel):
+    """A line of a rank's log."""
+
+    at: Time | None
+    text: str
+
+
+class LogLines(ResponseModel):
+    """A page of a rank's log."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    lines: list[LogLine]
+    next_cursor: str | None
