@@ -136,7 +136,7 @@ def test_the_incident_tells_its_story(visit: Callable[..., Visit], deployment: D
     page.get_by_role("region", name="Closed").get_by_role("link", name=healed.incident_id).click()
     page.locator("h1", has_text=healed.incident_id).wait_for()
     page.locator(".head .status", has_text="recovered").wait_for()
-    page.locator(".act", has_text="No. The job runs again").wait_for()
+    page.locator(".act", has_text="No. This incident is over").wait_for()
     thread = page.locator(".thread")
     for said in ("recovery started", "Verdict", "checking", "recovery succeeded"):
         thread.get_by_text(said).first.wait_for()
