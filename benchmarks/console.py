@@ -79,7 +79,6 @@ def _functions(size: Size, requests: int) -> dict[str, float]:
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{ours.recv()}",
             "PYTHONPATH": os.pathsep.join([str(ROOT / "lambdas"), str(ROOT)]),
             "PATH": os.environ["PATH"],
-            "POWERTOOLS_TRACE_DISABLED": "1",
             "REQUESTS": str(requests),
         }
         command = [sys.executable, "-m", "benchmarks.console_functions"]

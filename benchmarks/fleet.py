@@ -68,7 +68,6 @@ def _run(operation: str, port: int) -> dict[str, Any]:
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "lambdas"), str(ROOT)]),
         "PATH": os.environ["PATH"],
-        "POWERTOOLS_TRACE_DISABLED": "1",
     }
     command = [sys.executable, "-m", "benchmarks.fleet_operation", operation]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, check=False)

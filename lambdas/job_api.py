@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_lambda_powertools import Tracer
 from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.job_api_wiring import dependencies
 from gpu_recovery.aws.wiring import logger, metrics
 from gpu_recovery.job_api.router import ROUTES
 
 app = resolver(ROUTES, dependencies)
-tracer = Tracer()
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
-@tracer.capture_lambda_handler(capture_response=False)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer one HTTP request (payload format 2.0)."""
     return app.resolve(event, context)

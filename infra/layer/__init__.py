@@ -18,7 +18,7 @@ Why not 3.14, as of November 2026: the Developer Guides of `aws` and `aws-cn` (p
 `aws-us-gov` no document does: the page `govcloud-lambda.html` lists only what is missing, and once listed 3.12. The
 schemas of cfn-lint have one list of runtimes for all regions, so they prove nothing. Lambda ends the support of 3.13
 and of 3.14 on the same day, 30 June 2029. A switch changes this line, the runtime, the base image in `ray_runner/`, and
-the hash of wrapt.
+the hash of pydantic-core.
 """
 PLATFORM = "manylinux2014_aarch64"
 """Platform of the wheels: Linux on arm64, the architecture of the functions."""

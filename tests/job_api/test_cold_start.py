@@ -20,7 +20,6 @@ def test_a_cold_start_imports_no_model() -> None:
     """Most requests have no body; pydantic and the models are imported with the first body."""
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "lambdas"),
-        "POWERTOOLS_TRACE_DISABLED": "1",
         "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
         "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     }
