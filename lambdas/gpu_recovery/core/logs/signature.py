@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_normalization import LineLevel, LogLine
@@ -21,26 +22,32 @@ programs also print that a file was not found or that a package is not installed
 class Signature:
     """A wording by which a line is classified. Lines are compared in lower case.
 
-    needs:   texts of which the line must contain at least one. This test excludes most lines before a pattern is tried.
-    pattern: the pattern that the line must also match. Gaps are bounded and repetitions are not nested, so the time per
-             line is at most its length times the gaps.
-    soft:    the signature does not apply to a line of level INFO or lower.
-    whole:   the signature is also compared with conditional sentences.
-    generic: the signature only says that something went wrong. Within a traceback any other signature precedes it.
-    stated:  the wording itself is a definite statement. Other signatures of a kind of `DECISIVE` apply only to lines
-             that state an error.
-    source:  the program that writes such lines.
+    needs:      texts of which the line must contain at least one. This test excludes most lines before an expression
+                is tried.
+    expression: the regular expression that the line must also match. Gaps are bounded and repetitions are not nested,
+                so the time per line is at most its length times the gaps.
+    soft:       the signature does not apply to a line of level INFO or lower.
+    whole:      the signature is also compared with conditional sentences.
+    generic:    the signature only says that something went wrong. Within a traceback any other signature precedes it.
+    stated:     the wording itself is a definite statement. Other signatures of a kind of `DECISIVE` apply only to lines
+                that state an error.
+    source:     the program that writes such lines.
     """
 
     kind: LineKind
     needs: tuple[str, ...]
-    pattern: re.Pattern[str]
+    expression: str
     role: LineRole
     source: str
     soft: bool = False
     whole: bool = False
     generic: bool = False
     stated: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled expression. It is compiled at its first use: most processes need few signatures or none."""
+        return _compiled(self.expression)
 
 
 class Signatures:
@@ -72,10 +79,24 @@ class Signatures:
         """
         if needs != needs.lower() or not all(needs.split("|")):
             raise ValueError(f"texts that no line in lower case has: {needs!r}")
-        texts, compiled = tuple(needs.split("|")), re.compile(pattern)
         self.rows.append(
-            Signature(kind, texts, compiled, role, source, soft=soft, whole=whole, generic=generic, stated=stated)
+            Signature(
+                kind,
+                tuple(needs.split("|")),
+                pattern,
+                role,
+                source,
+                soft=soft,
+                whole=whole,
+                generic=generic,
+                stated=stated,
+            )
         )
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
 
 
 @dataclass(slots=True)
