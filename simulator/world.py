@@ -21,11 +21,18 @@ from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 from gpu_recovery.core.commands import NotifyOperator, RecordAttempt
-from gpu_recovery.core.events import CancelRequested, ReleaseRequested, ResumeRequested, SuspendRequested
+from gpu_recovery.core.events import (
+    CancelRequested,
+    QuarantineRequested,
+    ReleaseRequested,
+    ResumeRequested,
+    SuspendRequested,
+)
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.job_api.submission import submit
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
@@ -124,6 +131,7 @@ class World(WorldView):
         self.delivery, self.invocations.nemesis = delivery, TestNemesis(self.guard, nemesis or NoFaults())
         self.functions.begin_to_tick()
         self.agents = Agents(self) if agents else None
+        self.quarantined: set[str] = set()
         self.snapshots: SnapshotWriter | None = None
         """Writes console snapshots in each reconcile cycle; None: none are written."""
         self.queue_snapshots: QueueSnapshots | None = None
@@ -301,10 +309,29 @@ class World(WorldView):
         event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
         self.ask(lambda: self.api_recovery.handle(job_id, event))
 
+    def quarantine(self, instance: cluster.ModelInstance) -> None:
+        """Quarantine an instance on an operator's request. The answer tells the operator whether it is quarantined."""
+        event = QuarantineRequested(at=self.timeline.now, by="an operator", because="a fan is loud")
+
+        def work() -> None:
+            decision = self.api_recovery.handle(instance.instance_id, event)
+            if decision is not None and decision.outcome is EventOutcome.APPLIED:
+                self.quarantined.add(instance.instance_id)
+
+        self.ask(work)
+
     def release(self, instance: cluster.ModelInstance) -> None:
-        """Release a quarantined instance on an operator's request."""
+        """Release a quarantined instance on an operator's request. A request without an answer may have released it."""
         event = ReleaseRequested(at=self.timeline.now, by="an operator")
-        self.ask(lambda: self.api_recovery.handle(instance.instance_id, event))
+        was_quarantined = instance.instance_id in self.quarantined
+        self.quarantined.discard(instance.instance_id)
+
+        def work() -> None:
+            decision = self.api_recovery.handle(instance.instance_id, event)
+            if was_quarantined and decision is not None and decision.outcome is not EventOutcome.APPLIED:
+                self.quarantined.add(instance.instance_id)
+
+        self.ask(work)
 
     def break_gpu(
         self, instance: cluster.ModelInstance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT

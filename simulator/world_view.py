@@ -29,8 +29,9 @@ from simulator.virtual_clock import VirtualClock
 class WorldView(Protocol):
     """A simulated world, as the modules below `simulator.world` see it.
 
-    asleep:   functions that the clock does not trigger, each with the end of that time.
-    failures: the invocations that raised: the name of the function, and the exception.
+    asleep:      functions that the clock does not trigger, each with the end of that time.
+    failures:    the invocations that raised: the name of the function, and the exception.
+    quarantined: the instances that an operator has quarantined, and not released since.
     """
 
     policy: RecoveryPolicy
@@ -45,6 +46,7 @@ class WorldView(Protocol):
     transcript: Transcript
     asleep: dict[str, datetime]
     failures: list[tuple[str, Exception]]
+    quarantined: set[str]
 
     @property
     def node_recovery(self) -> Recovery:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_recovery import fleet_controls
-from gpu_recovery.core.events import QuarantineRequested
 from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 
 from sandbox.cluster.model.instances import MANAGED_TAG
@@ -124,8 +123,7 @@ class QuarantinedByHand(OperatorInstanceAction):
 
     def _act(self, world: World, instance: ModelInstance) -> None:
         world.transcript.happened(f"a person quarantines {instance.instance_id}")
-        event = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
-        world.ask(lambda: world.api_recovery.handle(instance.instance_id, event))
+        world.quarantine(instance)
 
 
 @dataclass(frozen=True, kw_only=True)

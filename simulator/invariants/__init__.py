@@ -1,1 +1,1 @@
-"""The invariants I1 to I12, which must always hold, and their checks during a run."""
+"""The invariants I1 to I13, which must always hold, and their checks during a run."""

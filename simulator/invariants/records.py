@@ -27,6 +27,7 @@ class InvariantBroken(AssertionError):
 
 
 _WAITS_FOR_NOTHING = (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
+_OUT_OF_USE = (InstanceStatus.QUARANTINED, InstanceStatus.GONE)
 
 
 def broken(world: WorldView, instances: Collection[Instance]) -> Iterator[str]:
@@ -47,6 +48,7 @@ def of_records(
     yield from _owners(instances, adopted)
     yield from _waiting(jobs, instances)
     yield from _counts(jobs, world.policy)
+    yield from _quarantined(world.quarantined, instances)
 
 
 def of_processes(
@@ -120,6 +122,18 @@ def _counts(jobs: Iterable[Job], policy: RecoveryPolicy) -> Iterator[str]:
         attempts_max = job.attempts_max(policy)
         if job.attempts_counted > attempts_max or (job.attempts_counted >= attempts_max and job.status not in TERMINAL):
             yield f"I3: {job.job_id} is {job.status} with {job.attempts_counted} of {attempts_max} attempts counted"
+
+
+def _quarantined(quarantined: Collection[str], instances: Iterable[Instance]) -> Iterator[str]:
+    """I13: an instance that an operator has quarantined is out of use until an operator releases it.
+
+    Args:
+        quarantined: the instances that an operator has quarantined and not released, by the answers of the job API.
+        instances: the records.
+    """
+    for instance in instances:
+        if instance.instance_id in quarantined and instance.status not in _OUT_OF_USE:
+            yield f"I13: {instance.instance_id} is {instance.status} without a release: {instance.reason}"
 
 
 def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[str]:

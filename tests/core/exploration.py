@@ -288,6 +288,8 @@ def _warned(record: Instance) -> Any:
             return unhandled_report(record), _is_sure(record)
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
             return is_withdrawn(record, record.need), record.agent_connected
+        case InstanceStatus.GONE:
+            return record.quarantine is not None
     return None
 
 

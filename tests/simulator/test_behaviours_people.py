@@ -13,6 +13,7 @@ from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
+from simulator.cloud.power import VirtualPower
 from simulator.cloud.workloads import environment
 from simulator.faults.instances import NodeAgentSilent
 from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand, RepairsPaused
@@ -180,6 +181,45 @@ def test_a_release_gives_back_no_instance_with_an_orphan() -> None:
     world.until(lambda: world.instance(machine).status is InstanceStatus.QUARANTINED, "not quarantined", 600)
     assert orphan.runs and "reboot it, then release it" in world.instance(machine).reason
     assert "gpu-1: in use again" not in subjects(world)
+
+
+def _leaves_and_returns(world: World, way: str, number: int = 0) -> None:
+    """The instance leaves the cluster in one of the ways in which people do that, and registers again."""
+    machine = world.model_instance(number)
+    if way == "deregistered":
+        DeregisteredByHand(at_s=0, machines=(number,), registers_every_s=60).strike(world)
+    elif way == "stopped and started":
+        VirtualPower(world.fleet).stop([machine.instance_id])
+        world.let_pass(300)
+        assert world.instance(machine).status is InstanceStatus.GONE
+        VirtualPower(world.fleet).start([machine.instance_id])
+    elif way == "agent with an empty data directory":
+        DeregisteredByHand(at_s=0, machines=(number,), registers_every_s=1).strike(world)
+    else:
+        world.fleet.reboot(machine.instance_id)
+    world.let_pass(900)
+
+
+WAYS = ("deregistered", "stopped and started", "agent with an empty data directory", "rebooted")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_quarantine_of_a_person_outlasts_every_return_of_the_instance(way: str) -> None:
+    """It is drained again under its new registration, gets no check and no job, and its release still works (I13)."""
+    world = World(instances=1, train_s=600)
+    machine = world.model_instance(0)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.let_pass(60)
+    _leaves_and_returns(world, way)
+    job_id = world.submit(1)
+    world.let_pass(600)
+    record = world.instance(machine)
+    assert record.status is InstanceStatus.QUARANTINED and "a fan is loud" in record.reason, record.reason
+    assert machine.status is ContainerInstanceStatus.DRAINING
+    assert not world.ranks(job_id) and record.checks == 0
+    world.release(machine)
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
 
 
 def test_a_registration_that_ends_with_its_instance_reboots_nothing() -> None:

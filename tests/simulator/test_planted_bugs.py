@@ -10,6 +10,8 @@ import pytest
 from gpu_recovery import execution
 from gpu_recovery.core import commands
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.instance import registration
+from gpu_recovery.core.instance.effects import verify
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
@@ -18,6 +20,7 @@ from gpu_recovery.scheduler.schedule import schedule
 from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.delivery import PROMPT_S, Envelope
+from simulator.faults.operators import DeregisteredByHand, QuarantinedByHand
 from simulator.invocations import KillAt
 from simulator.world import World
 from tests.simulator import incidents, planted_bugs
@@ -127,6 +130,21 @@ def test_a_check_that_a_later_attempt_pays_for_is_found(monkeypatch: pytest.Monk
     monkeypatch.setitem(execution.HANDLERS, commands.CheckInstances, check_whatever_runs)
     with pytest.raises(AssertionError):
         killed_everywhere(incidents.gpu_fault_with_spare)
+
+
+def test_a_quarantine_that_ends_with_the_registration_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance that an operator quarantined is deregistered, registers again, and passes its check."""
+
+    def check(instance: Any, standing: Any, facts: Any, context: Any) -> Any:
+        return verify(instance, "registered again", False, facts)
+
+    monkeypatch.setattr(registration, "quarantined_again", check)
+    world = World(instances=1)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.let_pass(60)
+    DeregisteredByHand(at_s=0, machines=(0,), registers_every_s=60).strike(world)
+    with pytest.raises(AssertionError, match="I13"):
+        world.let_pass(300)
 
 
 def test_every_event_is_asked_for_by_somebody() -> None:

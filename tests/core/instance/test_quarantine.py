@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Breaker, Fleet, with_repair_begun
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 
@@ -175,3 +177,137 @@ def test_a_release_during_a_hold_waits_for_those_who_still_work_there() -> None:
 def test_only_what_is_quarantined_can_be_released(make: Any) -> None:
     """A release that comes late meets something else."""
     assert _release(make()).outcome is EventOutcome.IGNORED
+
+
+# -- leaving the cluster and coming back -------------------------------------------------------------------------------
+
+
+def _registered_anew(version: int, registration: str = "ci-2", status: str = "ACTIVE") -> events.InstanceObserved:
+    return observed(version, container_instance_id=registration, ecs_status=status)
+
+
+def _off(seconds: int, state: Ec2InstanceState = Ec2InstanceState.STOPPED) -> events.MachineSeen:
+    return events.MachineSeen(at=later(seconds), state=state)
+
+
+def _what_may_follow(record: Instance, seconds: int) -> Iterator[events.InstanceEvent]:
+    """What ECS, EC2, the check and the clock may say of the instance. No operator says anything."""
+    newer, at = record.ecs_version + 1, later(seconds)
+    for status in ("ACTIVE", "DRAINING", "INACTIVE"):
+        yield observed(newer, at=at, container_instance_id=record.container_instance_id, ecs_status=status)
+    yield _registered_anew(1, f"{record.container_instance_id}x")
+    yield _off(seconds)
+    yield events.InstanceBooted(at=at, boot_id=f"boot-{seconds}", booted_at=at)
+    if record.check is not None:
+        yield verdict_of(record, CheckOutcome.HEALTHY)
+    if record.deadline_at is not None:
+        yield events.InstanceDeadlineReached(at=record.deadline_at, deadline_at=record.deadline_at)
+
+
+@pytest.mark.parametrize("make", [available, claimed, checking, rebooting, verifying, _held])
+def test_nothing_but_a_release_ends_the_quarantine_of_an_operator(make: Any) -> None:
+    """Whatever four events follow: the instance stays QUARANTINED, or it has left and comes back QUARANTINED."""
+    reached, seconds = [applied(_quarantine(make()))], 5
+    for _ in range(4):
+        seconds += 60
+        after = []
+        for record in reached:
+            for event in _what_may_follow(record, seconds):
+                decision = tell(record, event, now=max(later(seconds), event.at))
+                assert decision.record.status in (S.QUARANTINED, S.GONE), (event, decision.reason)
+                after.append(decision.record)
+        reached = list({repr(record): record for record in after}.values())
+    assert {record.status for record in reached} == {S.QUARANTINED, S.GONE}
+
+
+def _needs_operator() -> Instance:
+    """An instance that gpu-recovery has quarantined: it must be replaced, and replacing is switched off."""
+    record = checking()
+    return applied(tell(record, verdict_of(record, CheckOutcome.REPLACE)))
+
+
+def test_a_quarantine_that_nobody_asked_for_outlasts_the_registration_too() -> None:
+    """The same GPUs are on the same host. A check that passes is no answer to the reason of the quarantine."""
+    record = _needs_operator()
+    gone = applied(tell(record, observed(2, ecs_status="INACTIVE"), now=later(60)))
+    assert (gone.status, gone.quarantine) == (S.GONE, record.quarantine)
+    back = tell(gone, _registered_anew(1), now=later(120))
+    assert back.record.status is S.QUARANTINED and back.record.reason.endswith(record.reason)
+    assert orders(back, commands.DrainInstance) and not orders(back, commands.RunCheck)
+    assert back.record.past == gone.past
+    assert applied(_release(back.record, 180)).status is S.VERIFYING
+
+
+def test_a_stop_and_start_ends_the_quarantine_that_nobody_asked_for() -> None:
+    """The instance is on another host, so the reason of the quarantine is over: a check decides."""
+    gone = applied(tell(_needs_operator(), _off(60), now=later(60)))
+    assert applied(tell(gone, observed(2, at=later(120)), now=later(120))).status is S.VERIFYING
+
+
+def test_an_operator_makes_the_quarantine_of_gpu_recovery_an_operators_own() -> None:
+    """Then a stop and start does not end it. Both reasons are kept, and a second request changes nothing."""
+    record = applied(_quarantine(_needs_operator(), 30))
+    assert record.reason.startswith("quarantined by ada: a fan is loud; before that: ")
+    assert _quarantine(record, 40).outcome is EventOutcome.IGNORED
+    gone = applied(tell(record, _off(60), now=later(60)))
+    back = applied(tell(gone, observed(2, at=later(120)), now=later(120)))
+    assert back.status is S.QUARANTINED and record.reason in back.reason
+
+
+def test_a_terminated_instance_keeps_no_quarantine() -> None:
+    """Its id is never used again."""
+    gone = applied(tell(applied(_quarantine(available())), _off(60, Ec2InstanceState.TERMINATED), now=later(60)))
+    assert (gone.status, gone.quarantine) == (S.GONE, None)
+
+
+def test_a_quarantine_may_be_released_after_the_instance_has_left() -> None:
+    """Then it is checked when it comes back, as any other."""
+    gone = applied(tell(applied(_quarantine(available())), observed(2, ecs_status="INACTIVE"), now=later(60)))
+    released = applied(_release(gone, 90))
+    assert (released.status, released.quarantine) == (S.GONE, None)
+    assert _release(released, 95).outcome is EventOutcome.IGNORED
+    assert applied(tell(released, _registered_anew(1), now=later(120))).status is S.VERIFYING
+
+
+def test_a_release_from_before_the_quarantine_does_not_end_it() -> None:
+    """It came late, and is about an earlier quarantine."""
+    gone = applied(tell(applied(_quarantine(available(), 50)), observed(2, ecs_status="INACTIVE"), now=later(60)))
+    late = tell(gone, events.ReleaseRequested(at=later(40), by="ada"), now=later(90))
+    assert late.outcome is EventOutcome.IGNORED
+
+
+def test_the_quarantine_in_a_record_of_an_earlier_release_stands() -> None:
+    """Such a record does not say who asked for it, so nothing but a release ends it."""
+    old = replace(_needs_operator(), quarantine=None)
+    gone = applied(tell(old, _off(60), now=later(60)))
+    back = applied(tell(gone, observed(2, at=later(120)), now=later(120)))
+    assert back.status is S.QUARANTINED and old.reason in back.reason
+
+
+def test_a_new_registration_of_a_quarantined_instance_is_drained() -> None:
+    """ECS shows it ACTIVE, as every new registration, and would place tasks of services on it."""
+    decision = tell(applied(_quarantine(available())), _registered_anew(1), now=later(60))
+    assert decision.record.status is S.QUARANTINED and decision.record.drained
+    assert len(orders(decision, commands.DrainInstance)) == 1
+
+
+@pytest.mark.parametrize("returns", [True, False], ids=["it had gone", "it registers anew"])
+def test_observe_only_drains_what_an_operator_has_quarantined_also_when_it_registers_again(returns: bool) -> None:
+    """The operator's request is carried out in full, whatever the mode. What gpu-recovery decides is not."""
+    for quarantined, drains in ((applied(_quarantine(available())), 1), (_needs_operator(), 0)):
+        gone = applied(tell(quarantined, observed(2, ecs_status="INACTIVE"), now=later(60)))
+        record = gone if returns else quarantined
+        decision = tell(record, _registered_anew(1), replace(ADAPTIVE, observe_only=True), later(120))
+        assert decision.record.status is S.QUARANTINED
+        assert len(orders(decision, commands.DrainInstance)) == drains
+
+
+def test_an_operator_hears_that_the_instance_is_back_in_quarantine() -> None:
+    """The thread was closed when the instance left, and said what follows. The next thread asks for a release."""
+    left = tell(applied(_quarantine(available())), observed(2, ecs_status="INACTIVE"), now=later(60))
+    [told] = orders(left, commands.NotifyOperator)
+    assert "it is quarantined again, until a person releases it" in told.body
+    back = tell(left.record, _registered_anew(1), now=later(120))
+    [told] = orders(back, commands.NotifyOperator)
+    assert "taken out of use by a person" in told.subject and "quarantined by ada: a fan is loud" in told.body
+    assert f"release {IDS[0]}" in told.body

@@ -10,7 +10,15 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind
 from gpu_recovery.core.identifiers import check_id
-from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, RankOnInstance, Reboot
+from gpu_recovery.core.instance.record import (
+    CheckRun,
+    EcsStatus,
+    Instance,
+    InstanceStatus,
+    Quarantine,
+    RankOnInstance,
+    Reboot,
+)
 from gpu_recovery.core.instance.repair_proof import without_health_of
 from gpu_recovery.core.state_machine import Step
 
@@ -140,8 +148,20 @@ def verify(
     return Step(InstanceStatus.VERIFYING, reason, all_changes, (*active, *checks))
 
 
-def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime) -> Step:
-    """Record that the instance has left the cluster: its ranks have ended, and waiting jobs are notified."""
+def gone(
+    instance: Instance, reason: str, changes: dict[str, Any], now: datetime, quarantine: Quarantine | None = None
+) -> Step:
+    """Record that the instance has left the cluster: its ranks have ended, and waiting jobs are notified.
+
+    Args:
+        instance: the record.
+        reason: why it is known to have left.
+        changes: further changes of the record.
+        now: the time.
+        quarantine: the quarantine that stands if the instance registers again; None if there is none.
+    """
+    if quarantine is not None:
+        reason = f"{reason}; its quarantine stands if it registers again"
     orders: list[Any] = []
     if instance.check is not None and instance.status is InstanceStatus.CHECKING:
         orders += check_report(instance.check, CheckOutcome.GONE, reason)
@@ -156,6 +176,7 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
         "need": None,
         "held": None,
         "departure": None,
+        "quarantine": quarantine,
         "withdrawn": False,
         "also_waiting": (),
         "health": without_health_of(instance.health, tuple(HealthKind)),

@@ -101,7 +101,7 @@ def _new_signals(
             yield LemonSignal.XID
     if after.under_repair and not before.under_repair:
         yield LemonSignal.OUT
-    if after.needs_operator and not before.needs_operator:
+    if after.needs_operator and before.quarantine is None and not before.needs_operator:
         if after.withdrawn:
             yield LemonSignal.LEFT_OUT
         elif not _needs_replacement(before):

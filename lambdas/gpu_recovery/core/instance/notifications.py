@@ -51,7 +51,11 @@ def with_notifications(
     """
     after = _with_deadline(before, after, step, context)
     if after.status is InstanceStatus.GONE:
-        return _over(before, step, instances.gone) if before.incident_id else step
+        return (
+            _over(before, step, instances.gone, quarantined=after.quarantine is not None)
+            if before.incident_id
+            else step
+        )
     incident_id = before.incident_id or f"{before.instance_id}/{before.version + 1}"
     notices: list[commands.NotifyOperator] = []
     if _is_announced(after.departure) and after.departure != before.departure and after.departure is not None:
@@ -103,10 +107,10 @@ def _with_deadline(before: Instance, after: Instance, step: Step, context: Decis
     return replace_fields(after, {"deadline_at": deadlines(after, context)[0]})
 
 
-def _over(before: Instance, step: Step, notification: Any) -> Step:
+def _over(before: Instance, step: Step, notification: Any, **more: Any) -> Step:
     """Return `step` with the notification that closes the incident."""
     changes = {**step.changes, "incident_id": "", "incident_since": None}
-    return replace(step, changes=changes, commands=(*step.commands, notification(before, step.reason)))
+    return replace(step, changes=changes, commands=(*step.commands, notification(before, step.reason, **more)))
 
 
 def _in_order(notices: list[commands.NotifyOperator]) -> list[commands.NotifyOperator]:
@@ -136,7 +140,8 @@ def _of_quarantine(
         if before.held is not None or _is_blocked_by_fleet(after, context, fleet):
             return []
         return [instances.repair_held(before, incident_id, after.reason, after.deadline_at)]
-    if isinstance(event, events.QuarantineRequested):
+    by_operator = after.quarantine is not None and after.quarantine.by
+    if isinstance(event, events.QuarantineRequested) or (before.status is InstanceStatus.GONE and by_operator):
         if not _now_needs_operator(before, after):
             return []
         return [instances.withdrawn(before, incident_id, after.reason, after.deadline_at)]

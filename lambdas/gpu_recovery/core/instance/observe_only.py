@@ -71,10 +71,13 @@ def withheld(instance: Instance, event: events.InstanceEvent, step: Step, contex
 def _untouched(instance: Instance, step: Step) -> Step:
     """Return `step` without its commands that touch the instance.
 
-    If a drain is withheld, the instance is not marked as drained, and so it is not activated later.
+    If a drain is withheld, the instance is not marked as drained, and so it is not activated later. The drain of an
+    operator's quarantine is carried out, also under a new registration.
     """
-    remaining = tuple(command for command in step.commands if not isinstance(command, _DESTRUCTIVE))
-    drained = any(isinstance(command, commands.DrainInstance) for command in step.commands)
+    by_operator = instance.quarantine is not None and instance.quarantine.by
+    kept = (commands.DrainInstance,) if by_operator else ()
+    remaining = tuple(c for c in step.commands if isinstance(c, kept) or not isinstance(c, _DESTRUCTIVE))
+    drained = not by_operator and any(isinstance(command, commands.DrainInstance) for command in step.commands)
     changes = {**step.changes, "drained": instance.drained} if drained else step.changes
     return Step(step.status, step.reason, changes, remaining)
 

@@ -16,9 +16,9 @@ from gpu_recovery.core.instance.effects import (
     stop_check,
     verify,
 )
-from gpu_recovery.core.instance.record import CheckRun, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import CheckRun, Instance, InstanceStatus, Quarantine
 from gpu_recovery.core.policy import duration
-from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
 
 
 def quarantine(
@@ -31,6 +31,7 @@ def quarantine(
     """Quarantine the instance: no task is placed on it, and operators are notified and reminded until they act."""
     drain_changes, draining = drain(instance)
     settled = {
+        "quarantine": Quarantine(context.now, reason),
         "check": None,
         "reboot": None,
         "need": None,
@@ -67,9 +68,13 @@ def quarantine_requested(
     """
     if event.at < instance.status_at:
         return Ignore("it has moved since that was asked: ask again")
-    if instance.status is InstanceStatus.QUARANTINED and instance.held is None:
-        return Ignore("it is quarantined already")
     reason = f"quarantined by {event.by}" + (f": {event.because}" if event.because else "")
+    by_operator = Quarantine(context.now, reason, event.by)
+    if instance.needs_operator and (instance.quarantine is None or instance.quarantine.by):
+        return Ignore("it is quarantined already")
+    if instance.needs_operator:  # from now on a stop and start does not end it either
+        reason = f"{reason}; before that: {instance.reason}"
+        return Step(instance.status, reason, {"quarantine": replace(by_operator, reason=reason)})
     orders: tuple[Any, ...] = ()
     orphan: CheckRun | None = None
     if instance.check is not None:
@@ -79,7 +84,23 @@ def quarantine_requested(
     withdrawn = instance.status is InstanceStatus.AVAILABLE and not instance.avoid_reason
     sentence = f"{instance.instance_id}: {reason}"
     ended = repair_ended(instance, False, sentence, context.now, by_operator=True)
-    return quarantine(instance, reason, context, {"withdrawn": withdrawn, "check": orphan}, (*orders, *ended))
+    changes = {"quarantine": by_operator, "withdrawn": withdrawn, "check": orphan}
+    return quarantine(instance, reason, context, changes, (*orders, *ended))
+
+
+def quarantined_again(
+    instance: Instance, standing: Quarantine, facts: dict[str, Any], context: DecisionContext
+) -> Step:
+    """Keep an instance quarantined that registered again after it had gone. Its new registration is drained, too.
+
+    Args:
+        instance: the record.
+        standing: its quarantine.
+        facts: the facts of the registration, as changes of the record.
+        context: the time and the policy.
+    """
+    reason = f"registered again after it had gone, and stays quarantined: {standing.reason}"
+    return quarantine(replace_fields(instance, facts), reason, context, {**facts, "quarantine": standing})
 
 
 def _orphan_of(run: CheckRun) -> CheckRun | None:
@@ -100,11 +121,11 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
     ended = repair_ended(instance, False, f"{instance.instance_id} was released by {event.by}", context.now)
     if instance.withdrawn and instance.claims and not instance.orphaned_ranks:
         changes, orders = activate(instance)
-        freed = {"withdrawn": False, **changes}
+        freed = {"quarantine": None, "withdrawn": False, **changes}
         reason = f"released by {event.by}: a job still works on it, so it is not checked"
         return Step(InstanceStatus.AVAILABLE, reason, freed, (*orders, *ended, poke_scheduler(instance)))
     # The operator has dealt with what the instance logged before, so the check does not read it.
-    settled = {"reboot": None, "need": None, "also_waiting": (), "withdrawn": False}
+    settled = {"quarantine": None, "reboot": None, "need": None, "also_waiting": (), "withdrawn": False}
     if instance.check is not None and instance.check.orphaned_at is not None:
         ends_at = instance.check.orphaned_at + duration(context.policy.verify_timeout_s)
         if context.now < ends_at:
@@ -116,6 +137,16 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
             return Step(InstanceStatus.VERIFYING, reason, waits, ended)
     step = verify(instance, f"released by {event.by}: it must pass a check first", False, settled, since=event.at)
     return Step(step.status, step.reason, step.changes, (*step.commands, *ended))
+
+
+def released_while_gone(instance: Instance, event: events.ReleaseRequested, context: DecisionContext) -> Step | Ignore:
+    """End the quarantine of an instance that has left the cluster: it is checked if it registers again."""
+    if instance.quarantine is None:
+        return Ignore("it is not quarantined")
+    if event.at < instance.quarantine.since:
+        return Ignore("it was quarantined after that")
+    reason = f"released by {event.by} after it had left the cluster: it is checked if it registers again"
+    return Step(instance.status, reason, {"quarantine": None})
 
 
 def remind_operators(instance: Instance, context: DecisionContext) -> Step:

@@ -23,7 +23,7 @@ class InstanceStatus(StrEnum):
     REPLACING = "REPLACING"  # another instance in its place, or another host under it
     VERIFYING = "VERIFYING"  # the check that must prove the repair and pass before it works again
     QUARANTINED = "QUARANTINED"  # an operator, or the fleet limits to allow its repair
-    GONE = "GONE"
+    GONE = "GONE"  # a new registration; it is QUARANTINED again if no operator has released it
 
 
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
@@ -170,6 +170,24 @@ class Reboot:
     started: bool = False
     """Whether the stopped instance is being started. Only then a connecting agent is a sign of the new boot."""
     deadline_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A quarantine that only an operator ends. It outlasts the registration of the instance with ECS.
+
+    Attributes:
+        reason: why the instance was quarantined, as a sentence.
+        by: the operator who asked for the quarantine; "" if no operator did.
+    """
+
+    since: datetime
+    reason: str
+    by: str = ""
+
+
+_OF_EARLIER_RELEASE = "an operator, as recorded by an earlier release"
+"""`Quarantine.by` of a record without the field. It may be an operator's quarantine, so it is treated as such."""
 
 
 class RepairLevel(StrEnum):
@@ -337,6 +355,8 @@ class ListedInstance:
     withdrawn: bool = False
     """Whether an operator took the instance out of use without evidence against it. If it is released while a job works
     on it, no check is run."""
+    quarantine: Quarantine | None = None
+    """The quarantine that only an operator ends. It is kept while the instance is GONE, in case that it comes back."""
     need: RepairNeed | None = None
     """The repair that the instance needs, while that is held back or under way."""
     held: RepairHold | None = None
@@ -407,6 +427,13 @@ class ListedInstance:
     def needs_operator(self) -> bool:
         """Whether only an operator returns the instance to work: it is quarantined, and not for a held repair."""
         return self.status is InstanceStatus.QUARANTINED and self.held is None
+
+    @property
+    def standing_quarantine(self) -> Quarantine | None:
+        """The quarantine that only an operator ends; also that of a record without the field `quarantine`."""
+        if self.quarantine is None and self.needs_operator:
+            return Quarantine(self.status_at, self.reason, _OF_EARLIER_RELEASE)
+        return self.quarantine
 
     @property
     def avoid_reason(self) -> str:

@@ -13,8 +13,9 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S
-from gpu_recovery.core.instance.effects import check_report, gone, poke_scheduler, verify
+from gpu_recovery.core.instance.effects import check_report, drain, gone, poke_scheduler, verify
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
+from gpu_recovery.core.instance.quarantine import quarantined_again
 from gpu_recovery.core.instance.record import (
     ENDED_REGISTRATION,
     IN_USE,
@@ -27,7 +28,7 @@ from gpu_recovery.core.instance.record import (
     free_gpus,
 )
 from gpu_recovery.core.policy import duration
-from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 
 
 def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
@@ -73,13 +74,16 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         changes |= _orphaned_check(changes.get("check", instance.check), context.now)
         # Without this command, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
+        if instance.status is InstanceStatus.QUARANTINED:  # ECS places on the new registration, unless it is drained
+            drain_changes, draining = drain(replace_fields(instance, changes))
+            changes, orders = {**changes, **drain_changes}, (*orders, *draining)
     if new_registration and instance.claims and not instance.orphaned_ranks:
         # Tasks of the old registration stay with it, and nothing says that their processes have ended.
         changes |= _check_beside_orphans(instance.status, changes.get("check", instance.check))
         changes["orphans"] = orphans_of(instance, context.now)
         orders = (*orders, *_ask_ec2(instance))
-    reason, drain_changes = _drained_or_active(instance, event, context)
-    return Step(instance.status, reason, {**changes, **drain_changes}, orders)
+    reason, drained_by_others = _drained_or_active(instance, event, context)
+    return Step(instance.status, reason, {**changes, **drained_by_others}, orders)
 
 
 def _drained_or_active(
@@ -118,7 +122,7 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
     facts = ecs_facts(instance, event)
     if not instance.claims:
         if not _check_may_run(instance, context):
-            return gone(instance, reason, facts, context.now)
+            return gone(instance, reason, facts, context.now, instance.standing_quarantine)
         return _left_to_its_check(instance, reason, facts, context)
     if instance.orphaned_ranks:
         return Ignore("its ranks are known to run on without a registration, if they run")
@@ -249,8 +253,11 @@ def ec2_state_seen(instance: Instance, event: events.MachineSeen, context: Decis
     """Record that EC2 shows the instance off: its ranks have ended, even if ECS never reports that."""
     if not event.state.is_off:
         return Ignore(f"it is {event.state}")
-    step = gone(instance, f"EC2 shows it {event.state}", {}, context.now)
-    if event.state is not Ec2InstanceState.TERMINATED or not instance.container_instance_id:
+    standing, left_for_ever = instance.standing_quarantine, event.state is Ec2InstanceState.TERMINATED
+    # Started again, it is on another host. So only an operator's own quarantine lasts.
+    kept = standing if standing is not None and standing.by and not left_for_ever else None
+    step = gone(instance, f"EC2 shows it {event.state}", {}, context.now, kept)
+    if not left_for_ever or not instance.container_instance_id:
         return step
     order = commands.DeregisterInstance(instance.container_instance_id)
     return replace(step, commands=(*step.commands, order))
@@ -259,9 +266,12 @@ def ec2_state_seen(instance: Instance, event: events.MachineSeen, context: Decis
 def came_back(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
     """Check an instance that registered again after it had gone, because its state is unknown.
 
-    An instance that the system drained and a user stopped and started is still DRAINING.
+    If its quarantine still stands, it is quarantined without a check. An instance that the system drained and a user
+    stopped and started is still DRAINING.
     """
     ours = event.ecs_status == EcsStatus.DRAINING and instance.drained
     if not (event.ecs_status == EcsStatus.ACTIVE or ours) or not event.agent_connected:
         return Step(InstanceStatus.GONE, instance.reason, ecs_facts(instance, event))
+    if instance.quarantine is not None:
+        return quarantined_again(instance, instance.quarantine, ecs_facts(instance, event), context)
     return verify(instance, "registered again after it had gone", False, ecs_facts(instance, event))

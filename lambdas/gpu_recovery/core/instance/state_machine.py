@@ -6,6 +6,8 @@ after proof of the repair and a passed check (`repair.py`).
 
 DRAINING keeps ECS from placing, so it is used during reboot, replacement and quarantine. A check needs placement. So
 the instance is ACTIVE in ECS while it is checked, and our own records keep jobs away.
+
+A quarantine without a held repair ends by a release. It outlasts the registration of the instance (`quarantine.py`).
 """
 
 from __future__ import annotations
@@ -312,7 +314,8 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.QUARANTINED, events.ReleaseRequested): Transition.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
     (_S.QUARANTINED, events.InstanceLookDue): Transition.to(escalation.poll_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
     (_S.QUARANTINED, events.InstanceDeadlineReached): Transition.to(escalation.deadline_of_quarantined, _S.QUARANTINED),
-    (_S.GONE, events.InstanceObserved): Transition.to(registration.came_back, _S.GONE, _S.VERIFYING),
+    (_S.GONE, events.InstanceObserved): Transition.to(registration.came_back, _S.GONE, _S.VERIFYING, _S.QUARANTINED),
+    (_S.GONE, events.ReleaseRequested): Transition.to(quarantine.released_while_gone, _S.GONE),
     **{(status, events.InstanceSilent): Transition.to(liveness.heartbeat_timed_out, status) for status in _MONITORED},
     **{
         (status, events.InstanceHeard): Transition.to(liveness.heartbeat_received, status)
@@ -336,7 +339,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
 
 _NOT_CHECKED = (_S.AVAILABLE, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)
 _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
-_NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING, _S.GONE)
+_NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING)
 IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
     **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING),

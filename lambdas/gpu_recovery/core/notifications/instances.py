@@ -289,13 +289,18 @@ def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
     return _resolved_message(instance, "in use again", parts)
 
 
-def gone(instance: Instance, reason: str) -> NotifyOperator:
-    """Return the message that an instance with an open incident left the cluster."""
+def gone(instance: Instance, reason: str, quarantined: bool = False) -> NotifyOperator:
+    """Return the message that an instance with an open incident left the cluster. `quarantined`: it is not released."""
+    returning = (
+        "Should it register again, it is quarantined again, until a person releases it."
+        if quarantined
+        else "Should it register again, it is checked before it works."
+    )
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} has left the cluster: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["Its ranks count as ended; jobs that waited for it heard so."],
-        Part.NEXT: ["The incident is closed. Should it register again, it is checked before it works."],
+        Part.NEXT: [f"The incident is closed. {returning}"],
         Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
         Part.IDS: _ids(instance, instance.incident_id),
     }
