@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 
+from gpu_recovery.aws.clients import as_unavailable
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer, added
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.gpu_lock import LOCKS_MAX, GpuLockRecord, TooManyLocks
@@ -36,6 +38,10 @@ class MemoryObservations:
         """Return the stored observations by instance id."""
         buffers = {instance_id: self.reported.get((job_id, attempt, instance_id)) for instance_id in instance_ids}
         return {instance_id: buffer for instance_id, buffer in buffers.items() if buffer is not None}
+
+    def reading_for_figures(self) -> AbstractContextManager[None]:
+        """Raise Unavailable for each read inside that fails, as the store in DynamoDB does."""
+        return as_unavailable("the job table")
 
     def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
         """Return the lock of the job; a blank lock if none is stored."""

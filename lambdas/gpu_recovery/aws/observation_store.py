@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from gpu_recovery.aws.attempt_store import DynamoAttemptStore
+from gpu_recovery.aws.clients import as_unavailable
 from gpu_recovery.aws.item_codec import SCHEMA, TTL, reading
 from gpu_recovery.aws.progress_items import progress_key
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer, added
@@ -77,6 +79,10 @@ class DynamoObservationStore(DynamoAttemptStore):
         """Return the stored observations by instance id, consistently read. Instances without any are left out."""
         keys = {observations_key(job_id, attempt, instance_id): instance_id for instance_id in instance_ids}
         return {keys[key]: _stored(item)[0] for key, item in self.jobs.get_all(list(keys)).items()}
+
+    def reading_for_figures(self) -> AbstractContextManager[None]:
+        """Raise Unavailable for each read inside that AWS did not answer, throttled or refused."""
+        return as_unavailable("the job table")
 
 
 def _stored(item: Mapping[str, Any]) -> tuple[ObservationBuffer, int]:

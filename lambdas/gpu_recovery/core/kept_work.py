@@ -1,13 +1,13 @@
-"""Kept work: up to when the work of an attempt survived its end, by the progress reports of it and of a later attempt.
+"""Kept work: up to when the work of a job survived a recovery, by the progress reports of its attempts.
 
-An attempt goes on from its last checkpoint, so its first value of progress was reached by the former attempt before.
-What the former attempt did after that is done again. Nothing is known if the program reports no progress, or if its
+An attempt goes on from its last checkpoint, so its first value of progress was reached by a former attempt before. What
+the former attempts did after that is done again. Nothing is known if the program reports no progress, or if its
 progress does not grow all the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from gpu_recovery.core.diagnosis.observations import ProgressReport
@@ -16,19 +16,34 @@ Point = tuple[float, float]
 """Seconds since 1970, and the progress that was reached then."""
 
 
-def kept_until_s(former: Iterable[ProgressReport], resumed: Iterable[ProgressReport]) -> float | None:
-    """Return the time up to which the former attempt's work was kept, in seconds since 1970; None if it is not known.
+def kept_until_s(former: Sequence[Iterable[ProgressReport]], resumed: Iterable[ProgressReport]) -> float | None:
+    """Return the time up to which the work of the former attempts was kept, in seconds since 1970; None if unknown.
 
-    Between two reports the progress is taken to grow evenly. If the checkpoint is older than the stored reports, it is
-    taken to have grown before them as on average within them.
+    A former attempt that had begun with the same value, or a higher value, kept nothing: it failed before a checkpoint
+    of its own. Then an attempt before it had reached the value. If it kept a part of its work, the attempts before it
+    have lost work all the same. So the earliest of the times is returned, because one time stands for all of them.
+
+    Between two reports the progress is taken to grow evenly. If the checkpoint is older than the stored reports of the
+    first attempt, it is taken to have grown before them as on average within them.
 
     Args:
-        former: the progress reports of the former attempt.
-        resumed: those of the attempt that has gone on.
+        former: the progress reports of each former attempt of the incident, the newest attempt first. The last is the
+            attempt whose failure began the incident.
+        resumed: those of the attempt that has gone on, from its first report on.
     """
-    before, after = _by_reporter(former), _by_reporter(resumed)
-    for reporter in sorted(before.keys() & after.keys()):
-        return _reached(before[reporter], after[reporter][0][1])
+    before, after = [_by_reporter(reports) for reports in former], _by_reporter(resumed)
+    common = set(after).intersection(*before) if before else set()
+    for reporter in sorted(common):
+        value, kept = after[reporter][0][1], list[float]()
+        for number, points in enumerate(attempt[reporter] for attempt in before):
+            is_first = number == len(before) - 1
+            if is_first or value > points[0][1]:
+                at_s = _reached(points, value)
+                if at_s is None:
+                    return None
+                kept.append(at_s)
+            value = min(value, points[0][1])
+        return min(kept)
     return None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import AttemptProgress, Plan, undelivered_event
+from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job, JobStatus
@@ -58,9 +60,12 @@ def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.
     sentence = describe_continued(context.store, context.policy, job, plan, context.now.timestamp())
     if not sentence:
         return None
-    return events.TrainingContinued(
-        at=context.now, attempt=plan.attempt, sentence=sentence, kept_until=kept_until(context.store, job, plan)
-    )
+    kept: datetime | None = None
+    try:
+        kept = kept_until(context.store, job, plan)
+    except RecoveryError:
+        sentence = f"{sentence}; up to when its work was kept is unknown: its former progress could not be read"
+    return events.TrainingContinued(at=context.now, attempt=plan.attempt, sentence=sentence, kept_until=kept)
 
 
 def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.kept_work import kept_until_s
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -13,7 +13,7 @@ from gpu_recovery.execution.hang_detection import progress_reports
 from gpu_recovery.ports.store import Store
 
 FORMER_MAX = 5
-"""Former attempts among which the last that reported progress is looked for."""
+"""Former attempts whose progress is read."""
 
 
 def describe_continued(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: float) -> str | None:
@@ -43,19 +43,37 @@ def describe_continued(store: Store, policy: RecoveryPolicy, job: Job, plan: Pla
 def kept_until(store: Store, job: Job, plan: Plan) -> datetime | None:
     """Return the time up to which the work of the job's former attempts was kept; None if it is not known.
 
-    The former attempt is the last that reported progress, among the last `FORMER_MAX`. Only figures depend on the
-    time, so reports that cannot be read count as unknown.
+    The attempts since the failure that began the incident are read, and the attempt that failed then, but no more than
+    `FORMER_MAX`. It is not known if the first reports of an attempt that went on from a checkpoint are dropped.
+
+    Raises:
+        RecoveryError: the reports could not be read. Only figures depend on the time, so the caller goes on without it.
     """
-    try:
-        resumed = progress_reports(store, job, plan.attempt, plan.instances[:1])
-        for number in range(plan.attempt - 1, max(0, plan.attempt - 1 - FORMER_MAX), -1) if resumed else ():
-            former = store.load_plan(job.job_id, number)
-            if former is not None and (reports := progress_reports(store, job, number, former.instances[:1])):
-                kept_s = kept_until_s(reports, resumed)
+    with store.reading_for_figures():
+        resumed, lost = _progress(store, job, plan)
+        if not resumed or lost:
+            return None
+        former: list[list[ProgressReport]] = []
+        for number in range(plan.attempt - 1, max(0, plan.attempt - 1 - FORMER_MAX), -1):
+            former_plan = store.load_plan(job.job_id, number)
+            reports, lost = _progress(store, job, former_plan) if former_plan is not None else ([], False)
+            if not reports:
+                continue  # it failed before it had done any work
+            former.append(reports)
+            if job.recovery_since is None or reports[0].at_s < job.recovery_since.timestamp():
+                kept_s = kept_until_s(former, resumed)
                 return None if kept_s is None else datetime.fromtimestamp(max(kept_s, job.queued_at.timestamp()), UTC)
-    except RecoveryError:
-        pass
+            if lost:
+                return None
     return None
+
+
+def _progress(store: Store, job: Job, plan: Plan) -> tuple[list[ProgressReport], bool]:
+    """Return the progress reports of an attempt's first instance, the oldest first, and whether some were dropped."""
+    buffers = store.observations_of(job.job_id, plan.attempt, plan.instances[:1]).values()
+    reports = [report for buffer in buffers for report in buffer.reports if isinstance(report, ProgressReport)]
+    known = [report for report in reports if report.value is not None]
+    return sorted(known, key=lambda report: report.at_s), any(buffer.lost for buffer in buffers)
 
 
 def _reported_before(store: Store, job: Job, plan: Plan) -> bool:

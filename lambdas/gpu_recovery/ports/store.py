@@ -12,6 +12,7 @@ revision:   a number in the record that each write increases. A write with an ol
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -432,6 +433,12 @@ class ObservationStore(Protocol):
         self, job_id: str, attempt: int, instance_ids: Sequence[str]
     ) -> Mapping[str, ObservationBuffer]:
         """Return the stored observations by instance id, consistently read. Instances without any are left out."""
+
+    def reading_for_figures(self) -> AbstractContextManager[None]:
+        """Raise Unavailable for each read inside that AWS did not answer, throttled or refused.
+
+        For reads on which no decision depends, so that the caller can go on without them.
+        """
 
 
 class GpuLockStore(Protocol):
