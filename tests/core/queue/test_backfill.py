@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import RejectionKind, Reservation
+from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind, Reservation
 
 from tests.core.queue.build import HOUR, at, given, host, hosts, passed, running, waiting, why
 
@@ -138,3 +138,24 @@ def test_a_gang_on_reserved_and_open_hosts_gets_one_host_for_each_rank() -> None
     line = [waiting("head", 3, since=-9), waiting("gang", 3, gpus=4, since=-1, runs_for_s=60)]
     chosen = given(passed(line, fleet, busy))["gang"]
     assert len(chosen) == 3 and {"i-2", "i-3"} < set(chosen)
+
+
+def test_the_head_is_promised_no_host_that_needs_an_operator() -> None:
+    """A job that ends on a quarantined host frees no GPUs for the head, and the head does not wait for that job."""
+    fleet = [host("i-1", free=0, usable=False, counts=False, out_of_use=OutOfUse.QUARANTINED), host("i-2", free=0)]
+    busy = [running("r", "i-1", ends=60), running("s", "i-2", ends=HOUR)]
+    answer = passed([waiting("head", since=-9)], fleet, busy)
+    assert answer.reservations == (Reservation("head", "", ("i-2",), at(HOUR)),)
+    assert answer.rejected[0].blockers == ("s",) and answer.rejected[0].earliest_at == at(HOUR)
+
+
+def test_the_head_is_promised_no_host_that_is_reserved_for_another_job_without_an_end() -> None:
+    """The head does not wait for the jobs on such a host. A host whose reservation ends is promised from then on."""
+    fleet = [host("i-1", free=0, reserved_for="other"), host("i-2", free=0)]
+    busy = [running("r", "i-1", ends=60), running("s", "i-2", ends=HOUR)]
+    answer = passed([waiting("head", 2, since=-9)], fleet, busy)
+    assert answer.reservations == (Reservation("head", "", ("i-2",), None),)
+    assert answer.rejected[0].blockers == ("s",)
+    ending = [host("i-1", free=0, reserved_for="other", reserved_until=at(120)), fleet[1]]
+    answer = passed([waiting("head", 2, since=-9)], ending, busy)
+    assert answer.reservations == (Reservation("head", "", ("i-1", "i-2"), at(HOUR)),)

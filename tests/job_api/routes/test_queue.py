@@ -159,6 +159,18 @@ def test_an_entry_of_an_older_release_shows_the_status_as_far_as_it_can(
     assert [one["status"] for one in api.get("/queue").body["running"]] == [shown]
 
 
+def test_no_start_is_promised_on_an_instance_that_an_operator_quarantines(api: Api) -> None:
+    """Dry run, queue and explanation say at once that it is quarantined, and none of them names a start on it."""
+    assert api.post("/jobs", ASKED, dry_run="1").body["instances"] == [A, B]
+    api.post(f"/instances/{B}/quarantine", {"because": "a fan is loud"})
+    job_id = api.post("/jobs", ASKED).body["job_id"]
+    previews = (api.post("/jobs", ASKED, dry_run="1").body, api.get(f"/jobs/{job_id}/explain").body["pending"])
+    for told in previews:
+        assert (told["would_start"], told["instances"], told["earliest_at"]) == (False, [], None)
+        assert told["sentence"].endswith("the cluster has 1, used or free; 1 is quarantined")
+    assert all(B not in reservation["hosts"] for reservation in api.get("/queue").body["reservations"])
+
+
 def test_a_job_that_fits_but_for_held_instances_is_told_so_everywhere(api: Api) -> None:
     """Dry run, queue and explanation name the circuit breaker and its time. The cluster is not too small."""
     held = {"need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW), "held": RepairHold(NOW, "the breaker is open")}

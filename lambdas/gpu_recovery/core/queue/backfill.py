@@ -39,13 +39,21 @@ class BackfillWindow:
 
 
 def _promised(job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> tuple[list[str], float]:
-    """Return the hosts that the job is promised, and the seconds until all of them are free for it."""
+    """Return the hosts that the job is promised, and the seconds until all of them are free for it.
+
+    No host is promised that needs an operator, or that another job has for itself without an end.
+    """
     available = [
         (_free_in(host, job, pool, forecast), -pool.free_for(host_id, job), host_id)
         for host_id, host in pool.hosts.items()
-        if host.counts and host.gpus >= job.gpus and host_id not in pool.held
+        if host.counts and host.gpus >= job.gpus and host_id not in pool.held and not _is_of_another(host, job, pool)
     ]
     return promise(available, job.nodes)
+
+
+def _is_of_another(host: Host, job: WaitingJob, pool: HostPool) -> bool:
+    """Return whether the host is reserved for another job, and no time says until when."""
+    return pool.owner(host) not in ("", job.job_id) and host.reserved_until is None
 
 
 def promise(available: Iterable[tuple[float, int, str]], nodes: int) -> tuple[list[str], float]:
@@ -76,7 +84,6 @@ def _free_in(host: Host, job: WaitingJob, pool: HostPool, forecast: ReleaseForec
     free_in = forecast.free_in(host.host_id, pool.free_for(host.host_id, job), job.gpus)
     if pool.owner(host) in ("", job.job_id):
         return free_in
-    if host.reserved_until is None:
-        return NEVER
     free_in = forecast.free_in(host.host_id, host.free, job.gpus)
+    assert host.reserved_until is not None  # else it is not promised
     return max(free_in, (host.reserved_until - pool.at).total_seconds())
