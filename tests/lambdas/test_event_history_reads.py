@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery.core.diagnosis.taxonomy import Remedy
 
 from simulator.dynamodb.capacity_meter import CapacityMeter
-from tests.core.event_history.recorded import COURSE, INCIDENT, OPENED, instance_moved, job_moved, recovery
+from tests.core.event_history.recorded import COURSE, DIAGNOSIS, INCIDENT, OPENED, instance_moved, job_moved, recovery
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
 from tests.lambdas.test_event_recorder import Event, deliver
@@ -196,3 +197,12 @@ def test_the_end_of_a_check_after_the_incident_is_in_its_thread(api: Api) -> Non
     deliver(api, instance_moved(4, "CHECKING", "AVAILABLE", 900, **other))
     passed = api.get(f"/incidents/{INCIDENT}").body["passed_checks"]
     assert passed == {"instances": 1, "named": ["i-0a1"]}
+
+
+def test_the_remedy_of_a_diagnosis_is_told_in_plain_words(api: Api) -> None:
+    """That of a remedy which this release does not know is empty: a newer release has recorded the event."""
+    unknown = {**DIAGNOSIS, "remedy": "PRAY"}
+    deliver(api, *COURSE, job_moved(12, "RUNNING", "RECOVERING", 3_000, diagnosis=unknown))
+    told = [event["diagnosis"] for event in api.get("/events").body["events"] if event["diagnosis"] is not None]
+    sentences = {diagnosis["remedy"]: diagnosis["remedy_sentence"] for diagnosis in told}
+    assert sentences == {"CHECK": Remedy.CHECK.sentence, "PRAY": ""}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from gpu_recovery.core.diagnosis.taxonomy import Remedy
 from gpu_recovery.core.event_history.incidents import Incident, Phase
 from gpu_recovery.core.event_history.recorded_event import Failure, Finding, RecordedEvent
 from gpu_recovery.core.event_history.roll_up import Figures
@@ -49,6 +50,7 @@ def _finding_view(finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "decided": finding.decided,
         "remedy": finding.remedy,
+        "remedy_sentence": Remedy(finding.remedy).sentence if finding.remedy in set(Remedy) else "",
         "instances": list(finding.instances),
         "gpus": list(finding.gpus),
         "sentence": finding.sentence,

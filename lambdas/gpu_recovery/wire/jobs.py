@@ -92,6 +92,7 @@ def diagnosis_result_view(result: DiagnosisResult) -> dict[str, Any]:
         "where": result.where,
         "instances": list(result.instances),
         "remedy": result.remedy,
+        "remedy_sentence": result.remedy.sentence,
         "confidence": result.confidence,
         "decided": result.decided,
         "sentence": result.sentence,

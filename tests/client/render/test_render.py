@@ -306,7 +306,7 @@ def test_an_instance_says_what_speaks_against_it() -> None:
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
     told = render_instances.instance_details({**view, "lemon": lemon}, NOW)
     assert "lemon score" in told
-    assert f"{lemon['score']} %: 2 repairs and 1 XID in 28 days" in told and lemon["score"] > 0
+    assert f"{lemon['score']} %: 2 times under repair and 1 XID in 28 days" in told and lemon["score"] > 0
     for quiet in ({**view, "lemon": clean}, view):
         assert "lemon" not in render_instances.instance_details(quiet, NOW)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from gpu_recovery.core.diagnosis.case import History, Topology
 from gpu_recovery.core.diagnosis.diagnose import diagnose
 from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
 from gpu_recovery.core.diagnosis.report_text import LISTED_MAX, Language, as_document, outcome_line, report_text
-from gpu_recovery.core.diagnosis.taxonomy import Cause
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
 
 def call(number: int) -> RpcReport:
@@ -59,3 +61,12 @@ def test_a_document_is_bounded_and_says_what_it_leaves_out() -> None:
     assert all(len(one) <= LISTED_MAX for one in lists.values())
     assert document["more"]["said"] > 0 and len(lists["said"]) == LISTED_MAX
     assert len(str(document)) < 1_000_000
+
+
+@pytest.mark.parametrize("remedy", list(Remedy))
+def test_each_remedy_says_what_is_done_in_both_languages(remedy: Remedy) -> None:
+    """The name alone, such as CHECK, does not tell an operator what follows. The documentation says it, too."""
+    page = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text()
+    assert f"| `{remedy}` | {remedy.sentence} |" in page
+    assert remedy.chinese.endswith("。") and remedy.sentence.endswith(".")
+    assert remedy.value not in remedy.sentence.replace("FAILED", "")

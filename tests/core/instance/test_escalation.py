@@ -45,7 +45,7 @@ ON = replace(ADAPTIVE, replace=True)
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"reboots": (later(-60), later(-120))}, "it was rebooted 2 time(s) within 86400 s"),
+        ({"reboots": (later(-60), later(-120))}, "it was rebooted or replaced 2 time(s) within 86400 s"),
         ({"healed_at": later(-3_599)}, "its last repair held for less than 3600 s"),
         (
             {"departure": Interruption(DepartureKind.RETIREMENT, "event-1", later(10**6), "it is retired")},

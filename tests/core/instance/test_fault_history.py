@@ -11,10 +11,12 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.instance.escalation import escalated
 from gpu_recovery.core.instance.fault_history import EACH_MAX, HISTORY_MAX, percent, score_sentence, signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairLevel, RepairNeed
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -260,14 +262,14 @@ def test_a_lemon_is_replaced_instead_of_being_rebooted_once_more() -> None:
     score = percent(LEMON, NOW)
     at, above = (blamed(replace(REPLACING, lemon_replace=one)) for one in (score, score + 1))
     assert (at.status, above.status) == (S.REPLACING, S.REBOOTING)
-    assert f"its lemon score is {score} %: 3 repairs and 2 XIDs in 28 days" in at.reason
+    assert f"its lemon score is {score} %: 3 times under repair and 2 XIDs in 28 days" in at.reason
 
 
 def test_where_nothing_may_be_replaced_a_lemon_goes_to_a_person() -> None:
     """It is not rebooted either."""
     after = blamed(replace(ADAPTIVE, lemon_replace=30))
     assert after.status is S.QUARANTINED and after.needs_operator
-    assert "3 repairs and 2 XIDs in 28 days" in after.reason
+    assert "3 times under repair and 2 XIDs in 28 days" in after.reason
 
 
 def test_the_brakes_hold_back_the_replacement_of_a_lemon() -> None:
@@ -297,5 +299,16 @@ def test_as_it_comes_no_past_keeps_a_machine_from_its_reboot(policy: RecoveryPol
 def test_the_score_is_said_in_words() -> None:
     """One and many of each; what is too old is not told."""
     signals = (*past(K.OUT, 1), *past(K.XID, 40, 2, 1), *past(K.LEFT_OUT, 3))
-    assert score_sentence(signals, NOW) == "1 repair, 2 XIDs and 1 time left out in 28 days"
+    assert score_sentence(signals, NOW) == "1 time under repair, 2 XIDs and 1 time left out in 28 days"
     assert score_sentence((), NOW) == score_sentence(past(K.XID, 29), NOW) == ""
+
+
+def test_times_under_repair_and_reboots_have_words_of_their_own() -> None:
+    """A reboot that does not show, and the replacement after it: one time under repair, two requests to EC2."""
+    record = applied(tell(checking(REPLACING), verdict_of(checking(REPLACING), REBOOT), REPLACING))
+    due = events.InstanceDeadlineReached(at=record.deadline_at, deadline_at=record.deadline_at)
+    record = applied(tell(record, due, REPLACING, record.deadline_at))
+    assert record.status is S.REPLACING and len(record.reboots) == 2
+    assert score_sentence(record.past, due.at).startswith("1 time under repair")
+    evidence = escalated(record, RepairNeed(RepairLevel.REBOOT, "XID 79", due.at), DecisionContext(REPLACING, due.at))
+    assert "it was rebooted or replaced 2 time(s)" in evidence.evidence

@@ -43,15 +43,16 @@ def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
         (JobStatus.FAILED, 1, "Next: Nothing more is tried: the job has FAILED."),
         (JobStatus.CANCELED, 1, "Next: Nothing: the job has ended."),
         (JobStatus.RUNNING, 2, "Next: Nothing: the job has gone on to a later attempt."),
-        (JobStatus.DIAGNOSING, 1, "Next: The job ends: a person must mend the cause first."),
+        (JobStatus.DIAGNOSING, 1, "Next: The job ends. An operator must remove the cause"),
     ],
 )
 def test_what_comes_next_is_true_of_the_job(api: Api, status: JobStatus, attempt: int, follows: str) -> None:
     """A job that has FAILED is not tried again."""
     full = "OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt'"
     failed(api, full, status=status, attempt=attempt)
-    page = api.post("/diagnoses", {"job_id": JOB, "attempt": 1}).body["page"]
-    assert follows in page["en"] and "下一步: " in page["zh"]
+    body = api.post("/diagnoses", {"job_id": JOB, "attempt": 1}).body
+    assert follows in body["page"]["en"] and "下一步: " in body["page"]["zh"]
+    assert body["remedy_sentence"] == Remedy(body["remedy"]).sentence
 
 
 def acted_upon(status: JobStatus, **changes: Any) -> dict[str, Any]:

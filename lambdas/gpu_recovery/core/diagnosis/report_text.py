@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis
 from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
 from gpu_recovery.core.diagnosis.rule import RuleFinding
-from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.diagnosis.taxonomy import Cause
 
 EVIDENCE_MAX, SENTENCE_MAX = 8, 8
 """Upper bounds of the findings in the text: those for the cause, and those without a cause."""
@@ -27,16 +27,6 @@ class Language(StrEnum):
     CHINESE = "zh"
 
 
-_REMEDY: dict[Remedy, tuple[str, str]] = {
-    Remedy.FAIL: ("The job fails at once: it would fail again.", "作业立即失败: 重跑仍会失败。"),
-    Remedy.RESTART: ("The job is started again; no machine is to blame.", "重新启动作业; 不归咎于任何机器。"),
-    Remedy.WAIT: ("The job is tried again a little later.", "稍后重试作业。"),
-    Remedy.LEAVE_OUT: ("The job is started again without these machines.", "避开这些机器重新启动作业。"),
-    Remedy.CHECK: ("These machines are checked; what fails its check is repaired.", "检查这些机器; 未通过者予以修复。"),
-    Remedy.RELEASE: ("Whoever holds what another waits for is ended.", "结束占有资源不放的一方。"),
-    Remedy.PERSON: ("The job ends: a person must mend the cause first.", "作业结束: 须先由人排除原因。"),
-    Remedy.NOTHING: ("Nothing is done.", "不做任何处理。"),
-}
 _HEADS = {
     Language.ENGLISH: ("What", "Where", "How sure", "Evidence", "Not ruled out", "Also noted", "Next"),
     Language.CHINESE: ("原因", "位置", "把握", "证据", "尚未排除", "另注", "下一步"),
@@ -108,7 +98,7 @@ def _next(diagnosis: Diagnosis, english: bool) -> str:
     if diagnosis.next_probe is not None:
         probe = diagnosis.next_probe
         return f"the cheapest look that would tell: {probe}" if english else f"最省的下一步探查: {probe}"
-    return _REMEDY[diagnosis.remedy][0 if english else 1]
+    return diagnosis.remedy.sentence if english else diagnosis.remedy.chinese
 
 
 _OUTCOME: dict[bool | None, tuple[str, str]] = {
@@ -145,6 +135,7 @@ def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "cause": diagnosis.cause,
         "scope": _scope(diagnosis),
         "remedy": diagnosis.remedy,
+        "remedy_sentence": diagnosis.remedy.sentence,
         "confidence": diagnosis.confidence,
         "decided": diagnosis.decided,
         "evidence": list(diagnosis.evidence[:LISTED_MAX]),

@@ -81,14 +81,58 @@ JOB = Scope(ScopeKind.JOB)
 class Remedy(StrEnum):
     """Action that follows a decided diagnosis."""
 
-    FAIL = "FAIL"  # fail the job and name the line: the program would fail again
-    RESTART = "RESTART"  # restart the job; no instance is to blame
-    WAIT = "WAIT"  # restart the job a little later
-    LEAVE_OUT = "LEAVE_OUT"  # restart the job without the instances of the scope; no reboot
-    CHECK = "CHECK"  # check the instances of the scope, then repair those that fail the check
-    RELEASE = "RELEASE"  # end the process that holds the resource
-    PERSON = "PERSON"  # an operator must decide
+    FAIL = "FAIL"
+    RESTART = "RESTART"
+    WAIT = "WAIT"
+    LEAVE_OUT = "LEAVE_OUT"
+    CHECK = "CHECK"
+    RELEASE = "RELEASE"
+    PERSON = "PERSON"
     NOTHING = "NOTHING"
+
+    @property
+    def sentence(self) -> str:
+        """What gpu-recovery does, as one sentence for operators and users."""
+        return REMEDY_SENTENCES[self][0]
+
+    @property
+    def chinese(self) -> str:
+        """The same sentence in Chinese."""
+        return REMEDY_SENTENCES[self][1]
+
+
+REMEDY_SENTENCES: dict[Remedy, tuple[str, str]] = {
+    Remedy.FAIL: (
+        "The job ends as FAILED and is not started again, because the same program would fail again.",
+        "作业以 FAILED 结束, 不再重启: 同一程序会再次失败。",
+    ),
+    Remedy.RESTART: (
+        "The job is started again. No instance is to blame, so no instance is checked or left out.",
+        "重新启动作业。不归咎于任何实例, 因此不检查也不避开任何实例。",
+    ),
+    Remedy.WAIT: (
+        "The job is started again a little later. No instance is checked.",
+        "稍后重新启动作业。不检查任何实例。",
+    ),
+    Remedy.LEAVE_OUT: (
+        "The job is started again without these instances. They are not rebooted.",
+        "避开这些实例重新启动作业。不重启这些实例。",
+    ),
+    Remedy.CHECK: (
+        "A health check tests the GPUs of these instances. An instance is rebooted or replaced only if it fails.",
+        "对这些实例的 GPU 做健康检查。只有未通过检查的实例才会被重启或替换。",
+    ),
+    Remedy.RELEASE: (
+        "The process that holds the resource is ended, and the job is started again.",
+        "结束占有资源的进程, 然后重新启动作业。",
+    ),
+    Remedy.PERSON: (
+        "The job ends. An operator must remove the cause before the job is submitted again.",
+        "作业结束。须先由运维人员排除原因, 再重新提交作业。",
+    ),
+    Remedy.NOTHING: ("Nothing is done.", "不做任何处理。"),
+}
+"""What gpu-recovery does by each remedy, in English and Chinese. E-mails, reports and the API take their text here."""
 
 
 class Probe(StrEnum):

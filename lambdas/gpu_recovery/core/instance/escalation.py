@@ -70,7 +70,9 @@ def escalate(
         return repair_given_up(instance, reason, context, facts, orders)
     rebooted = len(_recent(instance, context))
     if need.rung is RepairLevel.REPLACE and rebooted > context.policy.reboots_max:
-        reason = f"{need.evidence}; it was rebooted {rebooted} times within {context.policy.reboot_window_s} s"
+        reason = (
+            f"{need.evidence}; it was rebooted or replaced {rebooted} times within {context.policy.reboot_window_s} s"
+        )
         return repair_given_up(instance, reason, context, facts, orders)
     why = blocked_reason(instance, need, context)
     if why:
@@ -104,7 +106,7 @@ def escalated(instance: Instance, need: RepairNeed, context: DecisionContext) ->
     if instance.departure is not None and instance.departure.kind is DepartureKind.RETIREMENT:
         why = "its host is to be retired, which no reboot cures"
     elif len(recent) >= policy.reboots_max:
-        why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
+        why = f"it was rebooted or replaced {len(recent)} time(s) within {policy.reboot_window_s} s"
     elif instance.healed_at is not None and context.now - instance.healed_at < duration(policy.relapse_window_s):
         why = f"its last repair held for less than {policy.relapse_window_s} s"
     elif (lemon := percent(instance.past, context.now)) >= policy.lemon_replace:

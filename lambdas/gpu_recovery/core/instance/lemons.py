@@ -112,7 +112,7 @@ def graded(score: float) -> float:
 
 
 def signals_sentence(signals: Iterable[Signal], now_s: float) -> str:
-    """Return the signals as a sentence such as `3 repairs and 2 XIDs in 28 days`; "" if there are none."""
+    """Return the signals as a sentence such as `3 times under repair and 2 XIDs in 28 days`; "" if there are none."""
     recent = [signal.kind for signal in signals if faded(signal.at_s, now_s) > 0]
     words = [f"{count} {names[count > 1]}" for kind, names in _SIGNAL_NAMES.items() if (count := recent.count(kind))]
     if not words:
@@ -121,7 +121,7 @@ def signals_sentence(signals: Iterable[Signal], now_s: float) -> str:
 
 
 _SIGNAL_NAMES = {
-    LemonSignal.OUT: ("repair", "repairs"),
+    LemonSignal.OUT: ("time under repair", "times under repair"),
     LemonSignal.XID: ("XID", "XIDs"),
     LemonSignal.TICKET: ("call for a person or another machine", "calls for a person or another machine"),
     LemonSignal.GANG_FAILED: ("failed gang", "failed gangs"),

@@ -73,6 +73,7 @@ class Diagnosis(ResponseModel):
     cause: Cause
     scope: Scope
     remedy: Remedy
+    remedy_sentence: str
     confidence: float
     decided: bool
     evidence: list[str]

@@ -25,6 +25,7 @@ class EventDiagnosis(ResponseModel):
     confidence: Percent
     decided: bool
     remedy: str
+    remedy_sentence: str
     instances: list[str]
     gpus: list[str]
     sentence: str

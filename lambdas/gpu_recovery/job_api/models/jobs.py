@@ -100,6 +100,7 @@ class DiagnosisResult(ResponseModel):
     where: str
     instances: list[str]
     remedy: Remedy
+    remedy_sentence: str
     confidence: Percent
     decided: bool
     sentence: str
