@@ -1084,6 +1084,7 @@ export interface components {
             outcome: components["schemas"]["RemedyOutcome"] | null;
             page: components["schemas"]["ReportText"];
             remedy: components["schemas"]["Remedy"];
+            remedy_sentence: string;
             rivals: components["schemas"]["Rival"][];
             said: components["schemas"]["Finding"][];
             scope: components["schemas"]["Scope"];
@@ -1102,6 +1103,7 @@ export interface components {
             decided: boolean;
             instances: string[];
             remedy: components["schemas"]["Remedy"];
+            remedy_sentence: string;
             sentence: string;
             where: string;
         };
@@ -1131,6 +1133,7 @@ export interface components {
             gpus: string[];
             instances: string[];
             remedy: string;
+            remedy_sentence: string;
             sentence: string;
         };
         /** @description The rank whose failure an event reports. */
@@ -2646,6 +2649,7 @@ export interface operations {
                      *         "zh": "原因: STORAGE\n位置: job\n把握: 94% (已定)\n证据:\n  - [log storage_full] rank 1: 磁盘或配额已满: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n  - [log first] rank 1: 最早的错误: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n尚未排除:\n  - APPLICATION, job (4%)\n  - GPU_CONTEXT, instance i-00000000000000001 (4%)\n下一步: 不再重试: 作业已FAILED。请先排除原因, 再重新提交作业。\n"
                      *       },
                      *       "remedy": "PERSON",
+                     *       "remedy_sentence": "The job ends. An operator must remove the cause before the job is submitted again.",
                      *       "rivals": [
                      *         {
                      *           "cause": "APPLICATION",
