@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,12 +40,25 @@ ROUNDS = 9
 """Runs of each program of the cold start benchmark."""
 BASELINE = "boto3 and one client"
 """The program to which cold starts are compared."""
-EVENT_FUNCTIONS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor")
-FIRST_CLIENT = "from gpu_recovery.aws.wiring import recovery; recovery()"
-PROGRAMS = {BASELINE: "import boto3; boto3.client('dynamodb')"} | {
-    name: f"import {name}; {FIRST_CLIENT}" for name in EVENT_FUNCTIONS
+FIRST_USE = {
+    "ecs_task_handler": "recovery",
+    "dcgm_task_monitor": "recovery",
+    "ecs_instance_monitor": "recovery",
+    "scheduler": "recovery",
+    "reconciler": "recovery",
+    "event_recorder": "event_history",
 }
-"""The programs of the cold start benchmark: the import of a handler and the creation of its first client."""
+"""What each event function first takes from `gpu_recovery.aws.wiring`."""
+PROGRAMS = (
+    {BASELINE: "import boto3; boto3.client('dynamodb')"}
+    | {
+        name: f"import {name}; from gpu_recovery.aws.wiring import {first}; {first}()"
+        for name, first in FIRST_USE.items()
+    }
+    | {"node_api": "import node_api; node_api.api()", "job_api": "import job_api; job_api.dependencies()"}
+    | {"job_api with a body": "import job_api, gpu_recovery.job_api.models.jobs; job_api.dependencies()"}
+)
+"""The programs of the cold start benchmark: the import of a handler and the creation of its first clients."""
 ENVIRONMENT = {
     "TRAINING_JOB_TABLE_NAME": "ecs-job-sub",
     "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
@@ -58,6 +71,8 @@ ENVIRONMENT = {
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "MANAGED_TAG_KEY": "gpu-recovery:managed",
+    "EVENT_HISTORY_TABLE_NAME": "gpu-recovery-events",
+    "COMMAND_EXECUTOR_FUNCTION": "gpu-recovery-command-executor",
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -67,14 +82,18 @@ ENVIRONMENT = {
 
 
 def run_s(code: str, environment: Mapping[str, str]) -> float:
-    """Return the seconds that a new interpreter takes to run `code`, with only the variables of `environment`."""
-    began = time.perf_counter()
+    """Return the processor time in seconds that a new interpreter takes to run `code`.
+
+    The process has only the variables of `environment`.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code], env=dict(environment), check=True, capture_output=True)
-    return time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def cold_starts() -> dict[str, Any]:
-    """Measure the cold start of each event function: import of the handler and creation of the first client.
+    """Measure the cold start of each function: import of the handler and creation of the first clients.
 
     Returns:
         For each program the median in seconds, and the median of its ratios to the baseline.
