@@ -112,6 +112,7 @@ def observed(base: Any, derived: Any) -> list[Any]:
 
 
 def test_a_lazy_dataclass_behaves_as_one_of_the_standard_library() -> None:
+    """The other code may use either: the standard library sets the expectation."""
     assert observed(*FAMILIES["lazy"]) == observed(*FAMILIES["standard"])
 
 
@@ -126,6 +127,8 @@ def test_a_lazy_dataclass_behaves_as_one_of_the_standard_library() -> None:
     ],
 )
 def test_any_use_generates_the_methods(use: Callable[[Any], Any]) -> None:
+    """Before the use there are none; else the import would be expensive."""
+
     @frozen_dataclass()
     class Fresh:
         a: int
@@ -136,11 +139,14 @@ def test_any_use_generates_the_methods(use: Callable[[Any], Any]) -> None:
 
 
 def test_an_attribute_that_is_no_field_cannot_be_set() -> None:
+    """The records have no slots, so a misspelt name would otherwise be accepted."""
     with pytest.raises(FrozenInstanceError):
         Point(1).z = 3  # type: ignore[attr-defined]
 
 
 def test_a_method_of_the_class_is_kept() -> None:
+    """A class with a secret has a `__repr__` of its own."""
+
     @frozen_dataclass()
     class Secret:
         value: str
@@ -199,6 +205,7 @@ print(json.dumps(generated))
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_cold_start_generates_the_methods_of_few_classes(module: str) -> None:
+    """A module-level constant generates the methods of its class. Few classes have one."""
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "lambdas"),
         "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
