@@ -151,4 +151,13 @@ def _call(method: str, url: str, keys: Mapping[str, str], body: bytes) -> dict[s
         with urllib.request.urlopen(request, timeout=processes.READY_WITHIN_S) as answer:
             return dict(json.loads(answer.read() or b"{}"))
     except urllib.error.HTTPError as refusal:
-        raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal
+        raise SandboxError(_sentence(url, refusal.code, refusal.read().decode(errors="replace"))) from refusal
+
+
+def _sentence(url: str, status: int, answer: str) -> str:
+    """Return the sentence of a refusal: the message in the form of AWS's errors, else the answer as it is."""
+    try:
+        message = json.loads(answer)["message"]
+    except (ValueError, TypeError, KeyError):
+        return f"{url} answered {status}: {answer}"
+    return str(message)
