@@ -46,6 +46,7 @@ def submit(
     documents: options.Documents = None,
     file: options.File = None,
     workload: options.Workload = None,
+    name: options.Name = None,
     nnodes: options.Nnodes = None,
     gpus_per_node: options.GpusPerNode = None,
     task_definition: options.TaskDefinition = None,
@@ -81,6 +82,7 @@ def submit(
     document = job_document(documents or [], file)
     options_given = {
         "workload": workload,
+        "name": name,
         "nnodes": nnodes,
         "n_gpus_per_node": gpus_per_node,
         "task_definition": task_definition,

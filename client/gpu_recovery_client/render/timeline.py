@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
@@ -25,7 +26,6 @@ View = Mapping[str, Any]
 INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
 INSTANCES_MAX = 32
 """Largest number of instances of a timeline."""
-NOT_FOUND = 404
 
 
 def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
         try:
             known.append(client.instance(instance_id))
         except RequestRefused as refusal:
-            if refusal.status != NOT_FOUND:
+            if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
             left_out.append(instance_id)
     return {"job": job, "pending": why, "instances": known, "left_out": left_out}
