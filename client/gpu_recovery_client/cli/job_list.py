@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from gpu_recovery.core.job.status import JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.options import PAGE_MAX, Group, User, moment_of, statuses_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, is_wide, now, print_view, terminal_width
 from gpu_recovery_client.cli.record_filter import Filters, filters_of
 from gpu_recovery_client.errors import AnswerUnreadable
 from gpu_recovery_client.render import jobs as render_jobs
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 PAGE = 50
 """Default number of jobs per page."""

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.core.job.status import TERMINAL, JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.options import PAGE_MAX
 from gpu_recovery_client.errors import ClientError, RequestRefused
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 GENERATED_ID = re.compile(r".*-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 """Form of the ids that the API gives to jobs. Adopted jobs have ids of any form."""

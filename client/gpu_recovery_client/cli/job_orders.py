@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from gpu_recovery.core.job.status import WAITING, JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.confirmation import confirm, confirm_all
 from gpu_recovery_client.cli.job_names import NOT_ENDED, job_ids_of, jobs_of_statuses
 from gpu_recovery_client.cli.options import Because, JobIds, User, Yes
@@ -16,6 +15,9 @@ from gpu_recovery_client.cli.output import AsJson, say
 from gpu_recovery_client.cli.several import for_each
 from gpu_recovery_client.render.jobs import job_line
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 OPERATOR = "operator"
 """Role that may change the jobs of every user."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from gpu_recovery.core.job.status import TERMINAL
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.job_names import job_id_of
 from gpu_recovery_client.cli.options import JobId
 from gpu_recovery_client.cli.outage import patiently
@@ -17,6 +16,9 @@ from gpu_recovery_client.cli.output import AsJson, pause, print_document, say
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.text import printable
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 POLL_S = 2.0
 """Seconds between two polls of a log."""

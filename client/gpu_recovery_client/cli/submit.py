@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from gpu_recovery.core.job.status import JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import submit_options as options
 from gpu_recovery_client.cli.command import VerbCommand
 from gpu_recovery_client.cli.job_example import EXAMPLES
@@ -20,6 +19,9 @@ from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
 from gpu_recovery_client.render import jobs, queue
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 COMMAND = "gpu_recovery.command"
 """Key of click's context under which the command of the ranks is stored."""

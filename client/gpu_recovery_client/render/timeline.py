@@ -8,11 +8,10 @@ from datetime import datetime
 from http import HTTPStatus
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.core.job.status import TERMINAL, WAITING
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.formats import clock, duration, moment, moved, short_clock
 from gpu_recovery_client.render.instances import STATED
@@ -21,6 +20,9 @@ from gpu_recovery_client.render.queue import pending
 from gpu_recovery_client.render.table import paragraph, table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 View = Mapping[str, Any]
 INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
