@@ -14,7 +14,7 @@ BY_CODE = {
     "foreign_user": "The token of a user submits jobs of this user only: leave --user and the field user out.",
     "foreign_job": "Ask the user of the job, or an operator.",
     "role_too_low": "Use a token with a higher role, or ask an operator.",
-    "no_such_job": "`gpu-recovery list` shows the ids of jobs.",
+    "no_such_job": "`gpu-recovery list` shows the ids and names of jobs.",
     "no_such_instance": "`gpu-recovery instances` shows the ids of instances.",
     "needs_token": "Set {token} or --token to a token instead of a session of the console.",
     "not_signed": "Sign your requests: set {auth}=iam, or give --auth iam.",
@@ -88,7 +88,7 @@ def error_lines(error: ClientError, used: ClientSettings | None = None) -> list[
     sentence = advice(error)
     lines += [f"  {sentence}"] if sentence else []
     if used is not None and _may_be_of_another_deployment(error):
-        lines += [f"  {tr('This was {api_url}, from {source}.', api_url=used.api_url, source=used.source)}"]
+        lines += [f"  {tr('The deployment was {api_url}, from {source}.', api_url=used.api_url, source=used.source)}"]
     return [printable(line) for line in lines]
 
 

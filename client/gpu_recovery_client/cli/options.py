@@ -52,7 +52,7 @@ def moment_of(text: str, now: datetime) -> str:
     if re.fullmatch(r"[0-9]+[smhd]", text):
         try:
             return _rfc3339(now - timedelta(seconds=seconds(text)))
-        except OverflowError as error:
+        except (OverflowError, typer.BadParameter) as error:
             raise typer.BadParameter(tr("is too long ago"), param_hint="--since") from error
     try:
         at = datetime.fromisoformat(text)

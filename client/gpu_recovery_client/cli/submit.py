@@ -75,7 +75,7 @@ def submit(
     With --wait or --follow, the exit code is 0 only if the job SUCCEEDED. Ctrl-C leaves the job running.
     """
     if example:
-        typer.echo(EXAMPLES.get(backend or "ecs", EXAMPLES["ecs"]), nl=False)
+        _print_example(backend)
         return
     if dry_run and (wait or follow):
         usage_error(tr("a dry run creates no job to wait for"), "--follow" if follow else "--wait")
@@ -111,6 +111,13 @@ def submit(
             _follow(client, _submitted(client, spec, kind, key)["job_id"])
         else:
             _submit(client, spec, kind, key, wait, as_json)
+
+
+def _print_example(backend: str | None) -> None:
+    if backend is not None and backend not in EXAMPLES:
+        choices = ", ".join(EXAMPLES)
+        usage_error(tr("must be one of {choices}, not {value}", choices=choices, value=repr(backend)), "--backend")
+    typer.echo(EXAMPLES[backend or "ecs"], nl=False)
 
 
 def _submit(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, key: str, wait: bool, as_json: bool) -> None:

@@ -320,7 +320,7 @@ OUTPUT = {
     "The token of a user submits jobs of this user only: leave --user and the field user out.": "用户令牌只能以该用户提交作业：不要给出 --user 和字段 user。",
     "Ask the user of the job, or an operator.": "请联系该作业的用户或操作员。",
     "Use a token with a higher role, or ask an operator.": "请使用角色更高的令牌，或联系操作员。",
-    "`gpu-recovery list` shows the ids of jobs.": "用 `gpu-recovery list` 查看作业 id。",
+    "`gpu-recovery list` shows the ids and names of jobs.": "用 `gpu-recovery list` 查看作业的 id 和名称。",
     "`gpu-recovery instances` shows the ids of instances.": "用 `gpu-recovery instances` 查看实例 id。",
     "Set {token} or --token to a token instead of a session of the console.": "请把 {token} 或 --token 设为令牌，而不是控制台的会话。",
     "Sign your requests: set {auth}=iam, or give --auth iam.": "请对请求签名：设置 {auth}=iam，或给出 --auth iam。",
@@ -369,7 +369,7 @@ OUTPUT = {
     "Help: {command}": "帮助：{command}",
     "NAME": "名称",
     "Stopped; nothing was changed.": "已停止；未做任何修改。",
-    "This was {api_url}, from {source}.": "所用部署：{api_url}，来自 {source}。",
+    "The deployment was {api_url}, from {source}.": "所用部署：{api_url}，来自 {source}。",
     "a verb is missing": "缺少命令",
     (
         "gpu-recovery: the token {entry} is still in the keyring, because the Python package keyring is missing."
@@ -380,6 +380,8 @@ OUTPUT = {
     ),
     "must be a whole number from {least} to {most}, not {value}": "必须是 {least} 到 {most} 的整数，而不是 {value}",
     "must be a whole number of at least {least}, not {value}": "必须是不小于 {least} 的整数，而不是 {value}",
+    "line {line}, column {column}": "第 {line} 行第 {column} 列",
+    "{file} is not YAML: {error} ({place})": "{file} 不是 YAML：{error}（{place}）",
     "must be a whole number, not {value}": "必须是整数，而不是 {value}",
     "must be one of {choices}, not {value}": "必须是 {choices} 之一，而不是 {value}",
     "name": "名称",

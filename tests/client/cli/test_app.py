@@ -305,7 +305,9 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("logs", JOB, "--tail", "0"), "--tail: must be a whole number of at least 1, not '0'"),
         (("logs", JOB, "-f", "--json"), "does not go with --follow"),
         (("list", "--since", "soon"), "must be how long ago, such as 2h"),
-        (("list", "--since", "9999999999d"), "is too long ago"),
+        (("list", "--since", "9999999999d"), "--since: is too long ago"),
+        (("list", "--since", "99999999999d"), "--since: is too long ago"),
+        (("submit", "--example", "--backend", "k8s"), "--backend: must be one of ecs, ray, not 'k8s'"),
         (("submit", "--wait", "--dry-run", *OPTIONS), "a dry run creates no job to wait for"),
         (("submit", *OPTIONS, "python", "train.py"), "the command of the ranks begins after --"),
         (("submit", *OPTIONS, "--backend", "ray"), "a job needs --entrypoint;"),
@@ -383,7 +385,7 @@ def test_a_service_that_does_not_answer_is_1(run: Run, api: Any) -> None:
     assert result.stderr == (
         "gpu-recovery: cannot reach https://api.example.test/prod: refused\n"
         "  Check the address in GPU_RECOVERY_API_URL, --api-url or the profile, and the network.\n"
-        "  This was https://api.example.test/prod, from options and environment.\n"
+        "  The deployment was https://api.example.test/prod, from options and environment.\n"
     )
 
 
@@ -404,7 +406,7 @@ def test_options_before_the_verb_choose_the_deployment(run: Run, api: Any) -> No
         "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
         "  Check the token in GPU_RECOVERY_TOKEN, --token or the profile. An operator issues a new token with"
         " `gpu-recovery token issue --user NAME`.\n"
-        "  This was https://other.test/prod, from options and environment.\n",
+        "  The deployment was https://other.test/prod, from options and environment.\n",
     )
 
 

@@ -132,4 +132,4 @@ def test_a_job_that_does_not_exist_has_no_hint_about_its_log(run: Run, api: Any)
     """The id is wrong, whatever was asked."""
     body = {"title": "No such job", "code": "no_such_job", "detail": "there is no job nope"}
     api.answer = lambda request: httpx.Response(404, json=body)
-    assert run("logs", "nope").stderr.splitlines()[1] == "  `gpu-recovery list` shows the ids of jobs."
+    assert run("logs", "nope").stderr.splitlines()[1] == "  `gpu-recovery list` shows the ids and names of jobs."
