@@ -179,7 +179,7 @@ def test_a_filter_stops_when_it_has_enough(run: Run, api: Any) -> None:
     """The limit counts matching jobs, and the cursor follows the last of them: no job is skipped or repeated."""
     for number in range(9):
         api.jobs.append(api.jobs[0] | {"job_id": f"sft-20261121-0900{number:02}-1a2b", "user": f"u{number % 3}"})
-    api.page_size = 5
+    api.page_size = 8
     found: list[str] = []
     cursor: str | None = "0"
     while cursor is not None:

@@ -99,6 +99,7 @@ def test_an_older_api_that_ignores_names_never_offers_another_job(run: Run, api:
 
     api.answer = answer
     assert "there is no night" in run("cancel", "night").stderr
+    assert [one.url.path for one in api.requests if one.method == "POST"] == ["/prod/api/v2/jobs/night/cancel"]
 
 
 def test_submit_sends_the_name(run: Run, api: Any) -> None:
