@@ -1542,6 +1542,7 @@ export interface components {
             job_id: string;
             max_runtime_s: number | null;
             n_gpus_per_node: number;
+            name: string | null;
             next_run_at: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
@@ -1600,6 +1601,7 @@ export interface components {
             incident_id: string | null;
             job_id: string;
             n_gpus_per_node: number;
+            name: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
             /** @enum {string} */
@@ -1633,6 +1635,7 @@ export interface components {
             max_runtime_s?: number | null;
             model_id?: string | null;
             n_gpus_per_node: number;
+            name?: string | null;
             nnodes: number;
             overrides?: string[] | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
@@ -1670,6 +1673,7 @@ export interface components {
             instances: string[];
             job_id: string;
             n_gpus_per_node: number;
+            name: string | null;
             next_run_at: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
@@ -4230,6 +4234,8 @@ export interface operations {
                 q?: string;
                 /** @description `list`: only the fields that a table of jobs shows. */
                 fields?: "all" | "list";
+                /** @description Only jobs with this name. */
+                name?: string;
                 /** @description Only jobs of this user. */
                 user?: string;
                 /** @description Only jobs of this group. */
@@ -4269,6 +4275,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-10",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4296,6 +4303,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-9",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4323,6 +4331,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-8",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4350,6 +4359,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-7",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4489,6 +4499,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-3170",
                      *       "max_runtime_s": 3600,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -4617,6 +4628,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": "2026-11-21T10:01:00.000Z",
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -4733,6 +4745,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -4998,6 +5011,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -5123,6 +5137,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
