@@ -165,7 +165,10 @@ def fault(
     request = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
     reach = _state(directory)["sandbox"]
     given = {name: value for name, value in request.items() if value is not None}
-    return servers.post(f"{reach['ecs_endpoint_url']}/_sandbox/fault", reach, given)
+    try:
+        return servers.post(f"{reach['ecs_endpoint_url']}/_sandbox/fault", reach, given)
+    except servers.RequestRefused as refusal:
+        raise SandboxError(refusal.sentence) from refusal
 
 
 def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:

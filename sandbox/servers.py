@@ -123,6 +123,14 @@ def _answers(url: str) -> bool:
         return False
 
 
+class RequestRefused(SandboxError):
+    """A server of the sandbox refuses a request. `sentence` is the message of its answer."""
+
+    def __init__(self, text: str, sentence: str) -> None:
+        super().__init__(text)
+        self.sentence = sentence
+
+
 def get(url: str, keys: Mapping[str, str]) -> dict[str, Any]:
     """Return the JSON document at `url`. See `post`."""
     return _call("GET", url, keys, b"")
@@ -151,4 +159,13 @@ def _call(method: str, url: str, keys: Mapping[str, str], body: bytes) -> dict[s
         with urllib.request.urlopen(request, timeout=processes.READY_WITHIN_S) as answer:
             return dict(json.loads(answer.read() or b"{}"))
     except urllib.error.HTTPError as refusal:
-        raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal
+        answer = refusal.read().decode(errors="replace")
+        raise RequestRefused(f"{url} answered {refusal.code}: {answer}", _message(answer)) from refusal
+
+
+def _message(answer: str) -> str:
+    """Return the message of an error in the form of AWS's errors; else the answer as it is."""
+    try:
+        return str(json.loads(answer)["message"])
+    except (ValueError, TypeError, KeyError):
+        return answer

@@ -53,8 +53,9 @@ class RecoveryClient(HttpClient):
             status: only jobs of this status.
             limit: jobs per page.
             cursor: `next_cursor` of the page before.
-            filters: `user`; `group`; `since`, a time of RFC 3339; `state` (`waiting`, `running`, `ended`); `order`
-                (`newest`, `oldest`, `status`); `q`, the first characters of ids; `fields` (`list` for short views).
+            filters: `user`; `group`; `name`; `since`, a time of RFC 3339; `state` (`waiting`, `running`, `ended`);
+                `order` (`newest`, `oldest`, `status`); `q`, the first characters of ids; `fields` (`list` for short
+                views).
         """
         return self._page("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor, **filters})
 

@@ -94,6 +94,11 @@ def _as_json(file: str, text: str, hint: str) -> tuple[str, Any]:
 def _as_yaml(file: str, text: str, hint: str) -> tuple[str, Any]:
     try:
         return YAML, yaml.load(text, PlainYaml)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = tr("line {line}, column {column}", line=mark.line + 1, column=mark.column + 1) if mark else "?"
+        problem = " ".join(str(part) for part in (error.context, error.problem) if part)
+        _usage(tr("{file} is not YAML: {error} ({place})", file=file, error=problem, place=place), hint)
     except yaml.YAMLError as error:
         _usage(tr("{file} is not YAML: {error}", file=file, error=" ".join(str(error).split())), hint)
     except (ValueError, RecursionError) as error:

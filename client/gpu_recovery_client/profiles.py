@@ -99,8 +99,13 @@ def token_of(profile: Profile, environment: Mapping[str, str]) -> str:
     token: Any = None
     if profile.token_store == KEYRING:
         library = _keyring()
+        if library is None:
+            raise SettingsMissing(
+                f"the token of the profile {profile.name} is in the keyring, and the Python package keyring is missing:"
+                " pip install 'gpu-recovery[keyring]'"
+            )
         try:
-            token = None if library is None else library.get_password(SERVICE, _keyring_entry(profile))
+            token = library.get_password(SERVICE, _keyring_entry(profile))
         except _errors(library) as error:
             raise SettingsMissing(f"the keyring cannot be read ({type(error).__name__})") from error
     elif profile.token_store == FILE:
@@ -134,17 +139,20 @@ def store_token(profile: Profile, token: str, environment: Mapping[str, str]) ->
     return FILE
 
 
-def remove_token(profile: Profile, environment: Mapping[str, str]) -> None:
+def remove_token(profile: Profile, environment: Mapping[str, str]) -> str:
     """Remove the token of a profile from where it is stored.
 
+    Returns:
+        The entry that stays in the keyring because the Python package keyring is missing; "" if no token is left.
+
     Raises:
-        SettingsMissing: the token is still in the keyring.
+        SettingsMissing: the keyring cannot be changed now, so the token is still there.
     """
-    if profile.token_store == KEYRING:
-        _remove_from_keyring(_keyring_entry(profile))
+    left = _remove_from_keyring(_keyring_entry(profile)) if profile.token_store == KEYRING else ""
     if profile.token_store == FILE:
         path = credentials_path(environment)
         _write_toml(path, {name: table for name, table in _read_toml(path).items() if name != profile.name})
+    return left
 
 
 def is_in_another_place(before: Profile, after: Profile) -> bool:
@@ -154,10 +162,10 @@ def is_in_another_place(before: Profile, after: Profile) -> bool:
     return before.token_store != after.token_store
 
 
-def _remove_from_keyring(entry: str) -> None:
+def _remove_from_keyring(entry: str) -> str:
     library = _keyring()
     if library is None:
-        raise SettingsMissing(f"the token {entry!r} is still in the keyring: the Python package keyring is missing")
+        return entry
     try:
         try:
             library.delete_password(SERVICE, entry)
@@ -167,6 +175,7 @@ def _remove_from_keyring(entry: str) -> None:
     except _errors(library) as error:
         message = f"the token {entry!r} is still in the keyring, which cannot be changed ({type(error).__name__})"
         raise SettingsMissing(message) from error
+    return ""
 
 
 def _keyring_entry(profile: Profile) -> str:

@@ -72,10 +72,11 @@ def find_settings(
     if url and secret:
         return ClientSettings(url, secret, "options and environment")
     if url:
-        raise SettingsMissing(f"no operator token: set {TOKEN_VARIABLE} or give --token")
-    if secret:
-        raise SettingsMissing(f"no API address: set {URL_VARIABLE} or give --api-url")
+        raise SettingsMissing(f"no token for the API address {url}: set {TOKEN_VARIABLE} or give --token")
     path = find_sandbox(directory)
+    if secret:
+        unused = f"; the sandbox of {path} is not used, because it has a token of its own" if path else ""
+        raise SettingsMissing(f"no API address for the given token: set {URL_VARIABLE} or give --api-url{unused}")
     if path is not None:
         state = read_sandbox(path)
         return ClientSettings(state["api_url"], state["operator_token"], str(path))

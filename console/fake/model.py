@@ -72,6 +72,7 @@ class Deployment:
         queued_at = self.began - timedelta(minutes=number % 3_000)
         return {
             "job_id": f"sft-20261121-{number // 3_600 % 24:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:04x}",
+            "name": None,
             "status": "RUNNING" if running else "QUEUED",
             "reason": "all ranks run" if running else "waits for instances",
             "attempt": 1 if running else 0,

@@ -1545,6 +1545,7 @@ export interface components {
             job_id: string;
             max_runtime_s: number | null;
             n_gpus_per_node: number;
+            name: string | null;
             next_run_at: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
@@ -1603,6 +1604,7 @@ export interface components {
             incident_id: string | null;
             job_id: string;
             n_gpus_per_node: number;
+            name: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
             /** @enum {string} */
@@ -1636,6 +1638,7 @@ export interface components {
             max_runtime_s?: number | null;
             model_id?: string | null;
             n_gpus_per_node: number;
+            name?: string | null;
             nnodes: number;
             overrides?: string[] | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
@@ -1673,6 +1676,7 @@ export interface components {
             instances: string[];
             job_id: string;
             n_gpus_per_node: number;
+            name: string | null;
             next_run_at: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
@@ -4234,6 +4238,8 @@ export interface operations {
                 q?: string;
                 /** @description `list`: only the fields that a table of jobs shows. */
                 fields?: "all" | "list";
+                /** @description Only jobs with this name. */
+                name?: string;
                 /** @description Only jobs of this user. */
                 user?: string;
                 /** @description Only jobs of this group. */
@@ -4273,6 +4279,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-10",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4300,6 +4307,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-9",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4327,6 +4335,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-8",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4354,6 +4363,7 @@ export interface operations {
                      *           "instances": [],
                      *           "job_id": "job-7",
                      *           "n_gpus_per_node": 8,
+                     *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
                      *           "origin": "SUBMITTED",
@@ -4493,6 +4503,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-3170",
                      *       "max_runtime_s": 3600,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -4621,6 +4632,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": "2026-11-21T10:01:00.000Z",
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -4737,6 +4749,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -5002,6 +5015,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
@@ -5127,6 +5141,7 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
+                     *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",

@@ -11,7 +11,7 @@ from sandbox.cluster.model import health as model_health
 from sandbox.cluster.model import instances
 from sandbox.cluster.model.cluster import AwsApiError, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
-from sandbox.cluster.model.statuses import CuredBy, ProcessState, RebootBehaviour, StatusCheck
+from sandbox.cluster.model.statuses import CuredBy, Ec2State, ProcessState, RebootBehaviour, StatusCheck
 from sandbox.cluster.model.views import iso
 from sandbox.cluster.power import PowerControl
 
@@ -66,6 +66,11 @@ class Control:
             cure, behaviour = CuredBy(cured_by), RebootBehaviour(reboot)
         except ValueError as error:
             raise AwsApiError("InvalidParameterException", str(error)) from error
+        with self._driver.lock:
+            known = [one.instance_id for one in self._cluster.instances.values() if one.ec2_state is Ec2State.RUNNING]
+        if instance not in self._cluster.instances:
+            message = f"there is no instance {instance}; the running instances are {', '.join(sorted(known)) or 'none'}"
+            raise AwsApiError("InvalidInstanceID.NotFound", message)
         return self._power.inject(instance, kind, cure, behaviour, gpu)
 
     def launch(self, count: int = 1, gpus: int = 8, group: str = "", lifecycle: str = "") -> dict[str, Any]:

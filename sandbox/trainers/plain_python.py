@@ -11,8 +11,9 @@ step, all ranks wait for the save, and then all ranks exit. So the next attempt 
 A lost peer has the same effect as under NCCL: the collective hangs, and after COLLECTIVE_TIMEOUT_S the rank gives up
 with the exit code of an abort.
 
-Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, JOB_ID, ATTEMPT (set by the launcher); CHECKPOINT_DIR (the
-job's own folder), TOTAL_STEPS, STEP_SECONDS, CHECKPOINT_EVERY, COLLECTIVE_TIMEOUT_S, RENDEZVOUS_TIMEOUT_S.
+Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, JOB_ID, ATTEMPT (set by the launcher); CHECKPOINT_DIR (else
+the system's folder for temporary files), TOTAL_STEPS, STEP_SECONDS, CHECKPOINT_EVERY, COLLECTIVE_TIMEOUT_S,
+RENDEZVOUS_TIMEOUT_S.
 Exit codes: 0 trained, 75 suspended, 134 a collective timed out, 143 stopped by SIGTERM, 1 anything else.
 """
 
@@ -26,6 +27,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -67,14 +69,14 @@ class TrainerSettings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> TrainerSettings:
-        """Read the settings. Raises KeyError if a variable of the launcher or CHECKPOINT_DIR is missing."""
+        """Read the settings. Raises KeyError if a variable of the launcher is missing."""
         return cls(
             rank=int(env["RANK"]),
             world_size=int(env["WORLD_SIZE"]),
             master_addr=env["MASTER_ADDR"],
             master_port=int(env["MASTER_PORT"]),
             attempt_id=f"{env['JOB_ID']}--a{int(env.get('ATTEMPT', '1')):02d}",
-            checkpoint=Path(env["CHECKPOINT_DIR"]) / env["JOB_ID"] / "checkpoint.json",
+            checkpoint=Path(env.get("CHECKPOINT_DIR") or tempfile.gettempdir()) / env["JOB_ID"] / "checkpoint.json",
             total_steps=int(env.get("TOTAL_STEPS", "60")),
             step_s=float(env.get("STEP_SECONDS", "0.25")),
             checkpoint_every=int(env.get("CHECKPOINT_EVERY", "5")),

@@ -9,13 +9,15 @@ and broadcasts the result, so that every process decides the same. The first pro
 for the save, and `go_suspend` ends them. The checkpoint includes the optimizer, and the data of a step depends only on
 the step's number. So a run that was suspended any number of times ends with the same weights as an uninterrupted run.
 
-Environment: CHECKPOINT_DIR, TOTAL_STEPS (200), STEP_SECONDS (0.05), CHECKPOINT_EVERY (50). The control plane or
-torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without these variables the process trains alone.
+Environment: CHECKPOINT_DIR (else the system's folder for temporary files), TOTAL_STEPS (200), STEP_SECONDS (0.05),
+CHECKPOINT_EVERY (50). The control plane or torchrun set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without these
+variables the process trains alone.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -96,7 +98,9 @@ def main() -> None:
     training.set_watchdog_time(600)
     dist.init_process_group("gloo")
     train(
-        Path(os.environ["CHECKPOINT_DIR"]) / os.environ.get("JOB_ID", "alone") / "checkpoint.pt",
+        Path(os.environ.get("CHECKPOINT_DIR") or tempfile.gettempdir())
+        / os.environ.get("JOB_ID", "alone")
+        / "checkpoint.pt",
         int(os.environ.get("TOTAL_STEPS", "200")),
         float(os.environ.get("STEP_SECONDS", "0.05")),
         int(os.environ.get("CHECKPOINT_EVERY", "50")),

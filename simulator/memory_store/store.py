@@ -124,6 +124,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
             and (query.since is None or job.queued_at >= query.since)
             and query.user in (None, job.spec.user)
             and query.group in (None, job.spec.group)
+            and query.name in (None, job.spec.name)
         ][:limit]
         last = json.dumps([page[-1].queued_at.isoformat(), page[-1].job_id]) if len(page) >= limit else None
         return JobPage(tuple(self.jobs.part_of(job.job_id, ListedJob) for job in page), last)

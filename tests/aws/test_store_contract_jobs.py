@@ -391,9 +391,9 @@ def test_jobs_are_listed_by_the_time_of_their_submission(store: Store, limit: in
 
 
 def test_a_listing_by_time_is_filtered(store: Store) -> None:
-    """By statuses, time, beginning of the id, user and group; a range of times in either order."""
+    """By statuses, time, beginning of the id, user, group and name; a range of times in either order."""
     for n in range(6):
-        own = spec(user="ana" if n % 2 else "bob", group="a100" if n < 3 else "")
+        own = spec(user="ana" if n % 2 else "bob", group="a100" if n < 3 else "", name="night" if n in (2, 4) else "")
         status = JobStatus.QUEUED if n < 4 else JobStatus.FAILED
         store.create_job(job(f"{'sft' if n < 5 else 'ppo'}-{n}", status=status, queued_at=later(n), spec=own), "")
 
@@ -405,6 +405,7 @@ def test_a_listing_by_time_is_filtered(store: Store) -> None:
     assert found(since=later(3), newest=False) == ["sft-3", "sft-4", "ppo-5"]
     assert found(prefix="ppo") == ["ppo-5"] and found(prefix="none") == []
     assert found(user="ana", group="a100") == ["sft-1"]
+    assert found(name="night") == ["sft-4", "sft-2"] and found(name="night", group="a100") == ["sft-2"]
 
 
 def test_a_page_by_time_neither_repeats_nor_skips_a_job_that_moves(store: Store) -> None:

@@ -151,6 +151,9 @@ class FakeApi:
         query = request.url.params
         if "status" in query:
             items = [item for item in items if item["status"] in query["status"].split(",")]
+        if "name" in query:
+            items = [item for item in items if item.get("name") == query["name"]]
+            items = [item for item in items if query.get("user") in (None, item["user"])]
         begin = int(query.get("cursor", 0))
         end = begin + min(int(query.get("limit", self.page_size)), self.page_size)
         more = str(end) if end < len(items) else None

@@ -48,9 +48,15 @@ def test_the_environment_wins_over_a_sandbox(tmp_path: Path) -> None:
 def test_half_of_the_settings_is_never_completed_from_a_sandbox(tmp_path: Path) -> None:
     """A deployment's token must not go to the sandbox, nor the sandbox's to a deployment."""
     sandbox_in(tmp_path, {"sandbox": REACH})
-    with pytest.raises(SettingsMissing, match="no operator token: set GPU_RECOVERY_TOKEN or give --token"):
+    with pytest.raises(
+        SettingsMissing,
+        match=r"no token for the API address https://option\.test: set GPU_RECOVERY_TOKEN or give --token",
+    ):
         find_settings("https://option.test", None, {}, tmp_path)
-    with pytest.raises(SettingsMissing, match="no API address: set GPU_RECOVERY_API_URL or give --api-url"):
+    with pytest.raises(
+        SettingsMissing,
+        match=r"no API address for the given token: .* or give --api-url; the sandbox of .*state\.json is not used",
+    ):
         find_settings(None, None, {"GPU_RECOVERY_TOKEN": "env-token"}, tmp_path)
 
 

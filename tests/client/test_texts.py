@@ -12,7 +12,7 @@ from typing import Any
 
 import gpu_recovery_client
 import pytest
-from gpu_recovery_client.cli import error_hints, help_text, verbs
+from gpu_recovery_client.cli import error_hints, help_text, usage_errors, verbs
 from gpu_recovery_client.render import jobs
 from gpu_recovery_client.texts import Language, heads, tr, use_language
 from rich.cells import cell_len
@@ -23,7 +23,7 @@ from tests import command_line
 
 CLIENT = Path(gpu_recovery_client.__file__).parent
 OTHERS = [one for one in Language if one is not Language.ENGLISH]
-COLUMNS_ADDED = {"GROUP", "WORKLOAD", "SUBMITTED", "SINCE", "LEMON %", "ROLE"}
+COLUMNS_ADDED = {"GROUP", "WORKLOAD", "SUBMITTED", "SINCE", "LEMON %", "NAME", "ROLE"}
 """Headings that a condition adds to a table."""
 JOB = "sft-20261121-090000-1a2b"
 Run = Callable[..., Result]
@@ -53,7 +53,18 @@ def of_code() -> frozenset[str]:
     hints = (*error_hints.BY_CODE.values(), *error_hints.BY_PLACE.values(), *error_hints.BY_STATUS.values())
     others = (error_hints.OF_GATEWAY, error_hints.OTHER_SERVER, error_hints.READ_AGAIN, error_hints.LOCAL)
     waits = (*jobs.WAITS_FOR.values(), jobs.HELD)
-    return frozenset({*found, *hints, *others, error_hints.UNREACHABLE, *waits, *COLUMNS_ADDED, *jobs.COLUMNS})
+    return frozenset(
+        {
+            *found,
+            *hints,
+            *others,
+            error_hints.UNREACHABLE,
+            *usage_errors.PLAIN.values(),
+            *waits,
+            *COLUMNS_ADDED,
+            *jobs.COLUMNS,
+        }
+    )
 
 
 @cache

@@ -74,6 +74,14 @@ def test_a_cluster_that_was_counted_empty_is_asked_for_free_instances_only() -> 
         capacity.check(spec(), NOW, True)
 
 
+def test_instances_without_a_group_are_named_in_plain_words() -> None:
+    """In a deployment without groups the sentence speaks of none."""
+    found = why_never(spec(gpus_per_node=9), {"": [8, 8], "h100": [16]})
+    assert found == ("n_gpus_per_node", "must be at most 8: no instance without a group has 9 GPUs")
+    found = why_never(spec(gpus_per_node=9), {"": [8, 8]})
+    assert found == ("n_gpus_per_node", "must be at most 8: no instance has 9 GPUs")
+
+
 def test_each_group_is_measured_by_itself() -> None:
     """A large neighbour is of no use."""
     sizes = {"": [8] * 9, "h100": [8, 8, 4]}
@@ -82,4 +90,4 @@ def test_each_group_is_measured_by_itself() -> None:
     found = why_never(spec(nnodes=3, group="h100"), sizes)
     assert found is not None and found[0] == "nnodes" and "group h100" in found[1]
     found = why_never(spec(group="a100"), sizes)
-    assert found is not None and found[0] == "group" and "no group, group h100" in found[1]
+    assert found is not None and found[0] == "group" and "instances without a group, in the group h100" in found[1]

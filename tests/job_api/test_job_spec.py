@@ -15,6 +15,7 @@ from gpu_recovery.core.job.spec import (
     VARIABLES_OF_PROGRAMS,
     JobSpec,
 )
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.job_spec import parse_spec
 
 LEAST = {"workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
@@ -36,10 +37,27 @@ def test_everything_that_may_be_said() -> None:
         "attempts_max": 5,
         "max_runtime_s": 3_600,
         "task_definition": "gpu-training:17",
+        "name": "Night.run_1-b",
     }
     assert parse_spec(document) == JobSpec(
-        "sft", 2, 8, "gpu-training:17", "train", ("python", "train.py"), {"LR": "1e-4"}, "ada", 5, 3_600
+        "sft",
+        2,
+        8,
+        "gpu-training:17",
+        "train",
+        ("python", "train.py"),
+        {"LR": "1e-4"},
+        "ada",
+        5,
+        3_600,
+        name=document["name"],
     )
+
+
+@pytest.mark.parametrize("text", ["high", "High", "HIGH", 30])
+def test_a_priority_may_be_written_in_any_case_or_as_a_number(text: str | int) -> None:
+    """People write `priority: high`."""
+    assert parse_spec({**LEAST, "priority": text}).priority is Priority.HIGH
 
 
 @pytest.mark.parametrize("field", LEAST)
@@ -58,6 +76,11 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("workload", "1st"),
         ("workload", "a" * 41),
         ("workload", "a\nb"),
+        ("name", ""),
+        ("name", "a b"),
+        ("name", "-a"),
+        ("name", "a" * 64),
+        ("name", 7),
         ("workload", 7),
         ("workload", None),
         ("nnodes", 0),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ from gpu_recovery_client.cli.command import LoadedWhenNeeded, WithHelp
 from gpu_recovery_client.cli.error_hints import error_lines
 from gpu_recovery_client.cli.options import examples
 from gpu_recovery_client.cli.output import FAILED, USAGE, pause
+from gpu_recovery_client.cli.usage_errors import plain_usage_errors
 from gpu_recovery_client.cli.verbs import EXAMPLES, SECTIONS, VERBS
 from gpu_recovery_client.errors import ClientError, SettingsMissing
 from gpu_recovery_client.settings import (
@@ -46,6 +48,8 @@ class Connection:
     transport: httpx.BaseTransport | None = None
     auth: str | None = None
     profile: str | None = None
+    used: ClientSettings | None = None
+    """The settings of the last client."""
 
     def settings(self) -> ClientSettings:
         """Return the settings of the selected deployment. Raises SettingsMissing if none is selected."""
@@ -54,23 +58,31 @@ class Connection:
     def client(self, settings: ClientSettings | None = None) -> RecoveryClient:
         """Return a client of the selected deployment, or of the one that `settings` name."""
         connection: Any = import_module("gpu_recovery_client.connection")
-        client: RecoveryClient = connection.client_of(settings or self.settings(), self.transport, pause=pause)
+        self.used = settings or self.settings()
+        client: RecoveryClient = connection.client_of(self.used, self.transport, pause=pause)
         return client
 
 
 class Verbs(WithHelp, TyperGroup):
-    """Prints the client's own errors to stderr and sets the exit code. Other errors keep their traceback."""
+    """Prints errors of the client and of usage to stderr and sets the exit code. Other errors keep their traceback."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.commands = LoadedWhenNeeded(VERBS)
 
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
+        """Read the options before the verb. The language is read first, for errors in the other options."""
+        use_language(_named_language(args))
+        with plain_usage_errors():
+            return super().make_context(info_name, args, *rest, **more)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
         try:
-            return super().invoke(ctx)
+            with plain_usage_errors():
+                return super().invoke(ctx)
         except ClientError as error:
-            for line in error_lines(error):
+            for line in error_lines(error, getattr(ctx.obj, "used", None)):
                 typer.echo(line, err=True)
             raise typer.Exit(USAGE if isinstance(error, SettingsMissing) else FAILED) from error
 
@@ -98,6 +110,17 @@ app = typer.Typer(
     help="Train on Amazon ECS, with automatic recovery from GPU faults.",
     epilog=examples(*EXAMPLES),
 )
+
+
+def _named_language(args: Sequence[str]) -> Language:
+    """Return the language that the options before the verb, or the variable, name. English for any other name."""
+    name = os.environ.get(LANGUAGE_VARIABLE, "")
+    for at, word in enumerate(args):
+        if word in VERBS:
+            break
+        if word.startswith("--language"):
+            name = word.partition("=")[2] or "".join(args[at + 1 : at + 2])
+    return Language(name) if name in tuple(Language) else Language.ENGLISH
 
 
 def _print_version(wanted: bool) -> None:

@@ -168,8 +168,10 @@ class Coercion:
 
 
 def coerced_when_needed(params: list[Any]) -> list[Any]:
-    """Return the options of a command. They convert their values only where that changes the values."""
+    """Return the options of a command. They convert their values only where needed, and accept names in any case."""
     for param in params:
+        if hasattr(param, "type_descriptor"):
+            param.type_descriptor.parameter_info.case_sensitive = False
         if hasattr(param, "get_runtime_param") and "get_runtime_param" not in vars(param):
             coercion = Coercion(param, param.get_runtime_param)
             param.get_runtime_param = lambda coercion=coercion: coercion
@@ -193,6 +195,11 @@ class WithHelp(_Command):
         """Return the help in the language in use."""
         ctx.formatter_class = HelpText
         return super().get_help(ctx)
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line with the usage in the language in use."""
+        ctx.formatter_class = HelpText
+        return super().get_usage(ctx)
 
 
 class _Verb(WithHelp):

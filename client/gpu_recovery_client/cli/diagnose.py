@@ -22,6 +22,7 @@ from gpu_recovery.core.logs.findings_document import findings_document, policy_a
 from gpu_recovery.core.logs.kinds import CLASSES
 
 from gpu_recovery_client.cli.flight_folder import diagnose_folder, read_sentences
+from gpu_recovery_client.cli.job_names import job_id_of
 from gpu_recovery_client.cli.options import jobs_like
 from gpu_recovery_client.cli.output import AsJson, print_document, print_view, terminal_width
 from gpu_recovery_client.errors import ClientError
@@ -38,7 +39,7 @@ PIECE_MAX = 1 << 20
 def diagnose(
     context: typer.Context,
     job: Annotated[
-        str | None, typer.Argument(help="Id of a job whose attempt failed.", autocompletion=jobs_like)
+        str | None, typer.Argument(help="Id or name of a job whose attempt failed.", autocompletion=jobs_like)
     ] = None,
     attempt: Annotated[int | None, typer.Option(min=1, help="Number of the attempt; else the latest.")] = None,
     file: Annotated[
@@ -90,7 +91,7 @@ def diagnose(
 
 def _of_job(context: typer.Context, job: str, attempt: int | None) -> dict[str, Any]:
     with context.obj.client() as client:
-        view: dict[str, Any] = client.diagnose(job, attempt)
+        view: dict[str, Any] = client.diagnose(job_id_of(client, job), attempt)
     return view
 
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from gpu_recovery_client.errors import ClientError, RequestRefused, ServiceUnreachable
 from gpu_recovery_client.render.text import printable
-from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, ClientSettings
 from gpu_recovery_client.texts import tr
 
 BY_CODE = {
@@ -14,7 +14,7 @@ BY_CODE = {
     "foreign_user": "The token of a user submits jobs of this user only: leave --user and the field user out.",
     "foreign_job": "Ask the user of the job, or an operator.",
     "role_too_low": "Use a token with a higher role, or ask an operator.",
-    "no_such_job": "`gpu-recovery list` shows the ids of jobs.",
+    "no_such_job": "`gpu-recovery list` shows the ids and names of jobs.",
     "no_such_instance": "`gpu-recovery instances` shows the ids of instances.",
     "needs_token": "Set {token} or --token to a token instead of a session of the console.",
     "not_signed": "Sign your requests: set {auth}=iam, or give --auth iam.",
@@ -77,13 +77,25 @@ GATEWAY_STATUSES = {
 """Statuses that API Gateway itself returns in front of a deployment, besides errors of the server."""
 
 
-def error_lines(error: ClientError) -> list[str]:
-    """Return the lines of an error: what happened, what else is wrong, and what to do."""
+def error_lines(error: ClientError, used: ClientSettings | None = None) -> list[str]:
+    """Return the lines of an error: what happened, what else is wrong, and what to do.
+
+    If the wrong deployment may have been called, the lines say which deployment `used` names, and where it was found.
+    """
     lines = [f"gpu-recovery: {error}"]
     if isinstance(error, RequestRefused):
         lines += [f"  {': '.join(part for part in problem if part)}" for problem in error.more]
     sentence = advice(error)
-    return [printable(line) for line in ([*lines, f"  {sentence}"] if sentence else lines)]
+    lines += [f"  {sentence}"] if sentence else []
+    if used is not None and _may_be_of_another_deployment(error):
+        lines += [f"  {tr('The deployment was {api_url}, from {source}.', api_url=used.api_url, source=used.source)}"]
+    return [printable(line) for line in lines]
+
+
+def _may_be_of_another_deployment(error: ClientError) -> bool:
+    if isinstance(error, RequestRefused):
+        return error.status == HTTPStatus.UNAUTHORIZED or _is_of_another_server(error)
+    return isinstance(error, ServiceUnreachable)
 
 
 def advice(error: ClientError) -> str:

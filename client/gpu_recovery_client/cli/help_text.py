@@ -34,7 +34,8 @@ class HelpText(_formatter()):  # type: ignore[misc]
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write the line with the usage."""
-        super().write_usage(prog, args, tr("Usage: ") if prefix is None else prefix)
+        plain = re.sub(r"\{([^{}]*)\}|\[(\[[^\[\]]*\])\]", lambda found: found[1] or found[2], args)
+        super().write_usage(prog, plain, tr("Usage: ") if prefix is None else prefix)
 
     def write_heading(self, heading: str) -> None:
         """Write the heading of a section."""
@@ -89,8 +90,23 @@ def plain_name(first: str) -> str:
 
 def _translated_help(text: str) -> str:
     found = MORE.search(text)
-    more = f"  {found[1]}" if found else ""
-    return (tr(text.removesuffix(more)) if more else tr(text)) + more
+    if found is None:
+        return tr(text)
+    more = "; ".join(map(_translated_extra, found[1][1:-1].split("; ")))
+    return f"{tr(text[: found.start()])}  [{more}]"
+
+
+def _translated_extra(part: str) -> str:
+    """Return a part of what typer adds, in words: `1<=x<=9` is `1 to 9`."""
+    if part == "required":
+        return tr("required")
+    if part.startswith("default: "):
+        return tr("default: {value}", value=part.removeprefix("default: "))
+    bounds = re.fullmatch(r"(?:(-?\d+)<=)?x(?:>=|<=)(-?\d+)", part)
+    if bounds is None:
+        return part
+    least, last = bounds.groups()
+    return tr("at least {least}", least=last) if least is None else tr("{least} to {most}", least=least, most=last)
 
 
 def _translated_paragraph(paragraph: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gpu_recovery_client.cli.confirmation import confirm
+from gpu_recovery_client.cli.job_names import job_id_of
 from gpu_recovery_client.cli.options import Because, InstanceIds, Yes, instances_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, is_wide, now, print_view, terminal_width
 from gpu_recovery_client.cli.record_filter import Filters, filters_of
@@ -33,7 +34,7 @@ def instances(
     status: Annotated[
         str | None, typer.Option(help="Only instances of this status, such as AVAILABLE; several with commas.")
     ] = None,
-    job: Annotated[str | None, typer.Option(help="Only instances of this job.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only instances of the job with this id or name.")] = None,
     filters: Filters = None,
     sort: Annotated[
         Order | None,
@@ -45,8 +46,9 @@ def instances(
     accepts = filters_of(filters)
     if instance is not None and (status or job or filters or sort):
         raise typer.BadParameter(tr("a single instance takes no options of the list"), param_hint="ID")
-    query = {"status": status.upper() if status else None, "job": job, "order": sort.value if sort else None}
     with context.obj.client() as client:
+        job_id = None if job is None else job_id_of(client, job)
+        query = {"status": status.upper() if status else None, "job": job_id, "order": sort.value if sort else None}
         if instance is None:
             missed: list[str] = []
             every = list(filter(accepts, client.instances(missed, **query)))

@@ -9,6 +9,9 @@ ECS = """\
 # What kind of work. The id of the job begins with this name.
 workload: sft
 
+# Name of the job. Commands take it in place of the id.
+# name: night-run
+
 # How many instances, and how many GPUs on each.
 nnodes: 2
 n_gpus_per_node: 8
@@ -49,6 +52,9 @@ backend: ray
 
 # What kind of work. The id of the job begins with this name.
 workload: ppo
+
+# Name of the job. Commands take it in place of the id.
+# name: night-run
 
 # How many instances, and how many GPUs on each.
 nnodes: 1

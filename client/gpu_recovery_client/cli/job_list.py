@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from gpu_recovery.core.job.status import JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
-from gpu_recovery_client.cli.options import Group, User, moment_of, statuses_like
+from gpu_recovery_client.cli.options import PAGE_MAX, Group, User, moment_of, statuses_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, is_wide, now, print_view, terminal_width
 from gpu_recovery_client.cli.record_filter import Filters, filters_of
+from gpu_recovery_client.errors import AnswerUnreadable
 from gpu_recovery_client.render import jobs as render_jobs
 from gpu_recovery_client.texts import tr
 
-PAGE, PAGE_MAX = 50, 200
-"""Jobs per page: the default, and the most that the API gives."""
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
+
+PAGE = 50
+"""Default number of jobs per page."""
 FIELDS_OF_ROWS = "list"
 """Value of the parameter `fields` for what a table shows."""
 
@@ -53,6 +56,7 @@ def list_jobs(
     ] = None,
     user: User = None,
     group: Group = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs with this name.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only jobs submitted in the last 2h, or since a time in UTC.")
     ] = None,
@@ -69,7 +73,7 @@ def list_jobs(
 ) -> None:
     """List jobs, the newest first.
 
-    A page has at most --limit jobs. With --filter, pages are read until so many jobs are found.
+    A page has at most --limit jobs. With --filter, the list is read until so many jobs match.
     """
     statuses = ",".join(one for text in status or () for one in _statuses(text))
     if statuses and state is not None:
@@ -83,13 +87,18 @@ def list_jobs(
         "order": order.value,
         "user": user,
         "group": group,
+        "name": name,
         "since": None if since is None else moment_of(since, now()),
         "q": prefix,
         "fields": None if as_json or is_wide() or filters else FIELDS_OF_ROWS,
     }
     accepts = filters_of(filters)
     with context.obj.client() as client:
-        page = _read(client, statuses or None, limit, cursor, accepts, query, every or bool(filters), every)
+        page = (
+            _read(client, statuses or None, None if every else limit, cursor, accepts, query)
+            if every or filters
+            else client.jobs_page(statuses or None, limit, cursor, **query)
+        )
     print_view(page, lambda: render_jobs.job_list(page, now(), terminal_width(), wide=is_wide()), as_json)
     if not is_complete(page.get("unreadable") or ()):
         raise typer.Exit(FAILED)
@@ -98,25 +107,32 @@ def list_jobs(
 def _read(
     client: RecoveryClient,
     status: str | None,
-    limit: int,
+    limit: int | None,
     cursor: str | None,
     accepts: Callable[[Mapping[str, Any]], bool],
     query: dict[str, str | None],
-    reads_on: bool,
-    reads_all: bool,
 ) -> dict[str, Any]:
-    """Return a page; if `reads_on`, whole pages until `limit` jobs are accepted, or with `reads_all` to the end."""
-    if not reads_on:
-        return client.jobs_page(status, limit, cursor, **query)
+    """Return the jobs that are accepted, at most `limit`, and the cursor after the last; None: all jobs.
+
+    If a page of the API has more of them, its beginning is read again, because only a whole page has a cursor.
+    """
     jobs: list[Any] = []
     missed: list[str] = []
-    for page in client.jobs_pages(status, limit, cursor, **query):
+    seen = {cursor}
+    while True:
+        page = client.jobs_page(status, PAGE_MAX, cursor, **query)
+        found = [number for number, job in enumerate(page["jobs"], start=1) if accepts(job)]
+        left = None if limit is None else limit - len(jobs)
+        if left is not None and len(found) > left:
+            page = client.jobs_page(status, found[left - 1], cursor, **query)
         jobs += filter(accepts, page["jobs"])
         missed += map(str, page.get("unreadable") or ())
         cursor = page.get("next_cursor")
-        if not reads_all and len(jobs) >= limit:
-            break
-    return {"jobs": jobs, "next_cursor": cursor, "unreadable": missed}
+        if cursor is None or (limit is not None and len(jobs) >= limit):
+            return {"jobs": jobs, "next_cursor": cursor, "unreadable": missed}
+        if cursor in seen:
+            raise AnswerUnreadable("GET /jobs: the API repeats a page, so the list has no end")
+        seen.add(cursor)
 
 
 def _statuses(text: str) -> list[str]:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from gpu_recovery.core.job.status import JobStatus
+from gpu_recovery.core.job.status import WAITING, JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.confirmation import confirm, confirm_all
+from gpu_recovery_client.cli.job_names import NOT_ENDED, job_ids_of, jobs_of_statuses
 from gpu_recovery_client.cli.options import Because, JobIds, User, Yes
 from gpu_recovery_client.cli.output import AsJson, say
 from gpu_recovery_client.cli.several import for_each
 from gpu_recovery_client.render.jobs import job_line
 from gpu_recovery_client.texts import tr
 
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
+
 OPERATOR = "operator"
 """Role that may change the jobs of every user."""
-PAGE = 200
-"""Jobs of a page when all are read."""
+RUNNING = tuple(status for status in NOT_ENDED if status not in WAITING)
+"""Statuses of jobs that hold instances."""
 SHOWN_MAX = 5
 """Number of ids that a question shows."""
 All = Annotated[
@@ -43,7 +46,7 @@ def cancel(
     A terminal asks for confirmation. A script is asked nothing; with --all it must give --yes.
     """
     with context.obj.client() as client:
-        names = _names(client, jobs, every, user, ("waiting", "running"), None)
+        names = _names(client, jobs, every, user, NOT_ENDED)
         _confirm(tr("Cancel {jobs}?", jobs=_shown(names)), every, yes)
         for_each(names, lambda name: client.cancel(name, force=force), job_line, "jobs", as_json)
 
@@ -63,7 +66,7 @@ def suspend(
     --all or several jobs.
     """
     with context.obj.client() as client:
-        names = _names(client, jobs, every, user, ("running",), None)
+        names = _names(client, jobs, every, user, RUNNING)
         if every or len(names) > 1:
             _confirm(tr("Suspend {jobs}?", jobs=_shown(names)), every, yes)
         for_each(names, lambda name: client.suspend(name, because), job_line, "jobs", as_json)
@@ -79,7 +82,7 @@ def resume(
 ) -> None:
     """Queue suspended jobs again at their former positions. A command runs from its start, on its last checkpoint."""
     with context.obj.client() as client:
-        names = _names(client, jobs, every, user, (), JobStatus.SUSPENDED)
+        names = _names(client, jobs, every, user, (JobStatus.SUSPENDED,))
         if every:
             _confirm(tr("Resume {jobs}?", jobs=_shown(names)), every, yes)
         for_each(names, client.resume, job_line, "jobs", as_json)
@@ -90,10 +93,9 @@ def _names(
     jobs: list[str] | None,
     every: bool,
     user: str | None,
-    states: Sequence[str],
-    status: JobStatus | None,
+    statuses: Sequence[JobStatus],
 ) -> list[str]:
-    """Return the ids that are given, or with --all those of the caller's jobs in `states` or of this status.
+    """Return the ids of the jobs that are given, or with --all those of the caller's jobs of these statuses.
 
     Raises:
         typer.BadParameter: neither ids nor --all are given, or both.
@@ -104,12 +106,10 @@ def _names(
     if user is not None and not every:
         raise typer.BadParameter(tr("goes with --all"), param_hint="--user")
     if jobs:
-        return jobs
+        return job_ids_of(client, jobs)
     caller = client.me()
     owner = user if user is not None or caller.get("role") == OPERATOR else str(caller.get("user"))
-    queries: list[dict[str, Any]] = [{"state": state} for state in states] or [{"status": str(status)}]
-    jobs_found = (client.jobs(limit=PAGE, user=owner, order="newest", fields="list", **query) for query in queries)
-    found = list(dict.fromkeys(str(job["job_id"]) for listed in jobs_found for job in listed))
+    found = jobs_of_statuses(client, statuses, user=owner, fields="list")
     if not found:
         say(tr("there is no such job"))
         raise typer.Exit

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gpu_recovery_client.cli.job_names import job_id_of
 from gpu_recovery_client.cli.options import JobId, instances_like, jobs_like
 from gpu_recovery_client.cli.output import AsJson, now, print_view, terminal_width
 from gpu_recovery_client.render import instances as render_instances
@@ -16,7 +17,7 @@ from gpu_recovery_client.render import timeline
 def status(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
     """Show one job: its status, the reason, and its attempts."""
     with context.obj.client() as client:
-        view = client.job(job)
+        view = client.job(job_id_of(client, job))
     print_view(view, lambda: render_jobs.job_details(view, now(), terminal_width()), as_json)
 
 
@@ -29,7 +30,9 @@ def explain_one(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(metavar="JOB|INSTANCE", help="Id of a job or an instance.", autocompletion=_anything_like),
+        typer.Argument(
+            metavar="JOB|INSTANCE", help="Id or name of a job, or id of an instance.", autocompletion=_anything_like
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -45,6 +48,6 @@ def explain_one(
             story = client.instance(name)
             text = render_instances.instance_details(story, now(), terminal_width())
         else:
-            story = timeline.gather(client, name)
+            story = timeline.gather(client, job_id_of(client, name))
             text = timeline.explanation(story, now(), terminal_width())
     print_view(story, lambda: text, as_json)

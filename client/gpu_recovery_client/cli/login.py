@@ -12,7 +12,7 @@ import typer
 
 from gpu_recovery_client import profiles
 from gpu_recovery_client.cli.confirmation import is_interactive
-from gpu_recovery_client.cli.output import AsJson, print_document, print_view, say, terminal_width
+from gpu_recovery_client.cli.output import FAILED, AsJson, print_document, print_view, say, terminal_width
 from gpu_recovery_client.errors import SettingsMissing
 from gpu_recovery_client.profiles import NAME, Profile
 from gpu_recovery_client.render.profiles import profile_list
@@ -55,7 +55,7 @@ def login(
     that only you can read.
     """
     if list_all:
-        _list(as_json)
+        _list(context.obj, as_json)
         return
     if not NAME.fullmatch(name):
         message = tr("has 1 to 64 letters, digits, dots, dashes and underscores")
@@ -90,12 +90,15 @@ def logout(
         names = ", ".join(sorted(known)) or "-"
         message = tr("there is no deployment {name}; saved are: {names}", name=repr(name), names=names)
         raise typer.BadParameter(message, param_hint="NAME")
-    profiles.remove_token(known.pop(name), os.environ)
+    left = profiles.remove_token(known.pop(name), os.environ)
     profiles.write_profiles(os.environ, known, default if default in known else "")
     typer.echo(tr("Removed {name}.", name=name))
+    if left:
+        _say_left(left)
+        raise typer.Exit(FAILED)
 
 
-def _list(as_json: bool) -> None:
+def _list(connection: Any, as_json: bool) -> None:
     known, default = profiles.read_profiles(os.environ)
     view: dict[str, Any] = {
         "profiles": [
@@ -107,9 +110,19 @@ def _list(as_json: bool) -> None:
                 "default": one.name == default,
             }
             for _, one in sorted(known.items())
-        ]
+        ],
+        "used": _used(connection),
     }
     print_view(view, lambda: profile_list(view, terminal_width()), as_json)
+
+
+def _used(connection: Any) -> dict[str, str] | None:
+    """Return the deployment that a call from here reaches, and where it was found; None if none is selected."""
+    try:
+        settings: ClientSettings = connection.settings()
+    except SettingsMissing:
+        return None
+    return {"api_url": settings.api_url, "source": settings.source}
 
 
 def _address(url: str | None) -> str:
@@ -145,6 +158,21 @@ def _save(profile: Profile, token: str, make_default: bool) -> Profile:
 def _forget(before: Profile) -> None:
     """Remove the token of the former login. If it cannot be removed, say so: the new login is saved."""
     try:
-        profiles.remove_token(before, os.environ)
+        left = profiles.remove_token(before, os.environ)
     except SettingsMissing as error:
         say(f"gpu-recovery: {error}")
+    else:
+        if left:
+            _say_left(left)
+
+
+def _say_left(entry: str) -> None:
+    """Print which entry of the keyring is left, and how it is removed."""
+    say(
+        tr(
+            "gpu-recovery: the token {entry} is still in the keyring, because the Python package keyring is missing."
+            " Remove it there (service {service}), or revoke it: `gpu-recovery token revoke`",
+            entry=repr(entry),
+            service=profiles.SERVICE,
+        )
+    )

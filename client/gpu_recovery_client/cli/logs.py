@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from gpu_recovery.core.job.status import TERMINAL
 
-from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.cli.job_names import job_id_of
 from gpu_recovery_client.cli.options import JobId
 from gpu_recovery_client.cli.outage import patiently
 from gpu_recovery_client.cli.output import AsJson, pause, print_document, say
@@ -16,12 +17,15 @@ from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.text import printable
 from gpu_recovery_client.texts import tr
 
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
+
 POLL_S = 2.0
 """Seconds between two polls of a log."""
 EMPTY_MAX = 100
 """Largest number of empty pages of an ended log that are read, as long as each names a next page."""
-TAIL, NOT_FOUND = 200, 404
-"""Default number of lines from the end, and the status of a missing log."""
+TAIL = 200
+"""Default number of lines from the end."""
 View = dict[str, Any]
 
 
@@ -47,6 +51,7 @@ def logs(
             tr("does not go with --follow; read page by page with --cursor"), param_hint="--output"
         )
     with context.obj.client() as client:
+        job = job_id_of(client, job)
         if follow:
             try:
                 Following(client, job, rank, tail, pause).run(attempt, cursor)
@@ -117,7 +122,7 @@ class Following:
         try:
             return self._patiently(lambda: self._client.logs(self._job_id, self._rank, attempt, tail, cursor))
         except RequestRefused as refusal:
-            if refusal.status == NOT_FOUND and waits:
+            if refusal.status == HTTPStatus.NOT_FOUND and waits:
                 return None
             raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from itertools import islice
@@ -27,7 +27,7 @@ COMPLETING_S = 2.0
 COMPLETED_MAX = 100
 """Largest number of completions."""
 PAGE_MAX = 200
-"""Largest page of the API: a completion sends one request."""
+"""Largest page of the API."""
 
 
 def examples(*lines: str) -> str:
@@ -52,7 +52,7 @@ def moment_of(text: str, now: datetime) -> str:
     if re.fullmatch(r"[0-9]+[smhd]", text):
         try:
             return _rfc3339(now - timedelta(seconds=seconds(text)))
-        except OverflowError as error:
+        except (OverflowError, typer.BadParameter) as error:
             raise typer.BadParameter(tr("is too long ago"), param_hint="--since") from error
     try:
         at = datetime.fromisoformat(text)
@@ -70,8 +70,14 @@ def _rfc3339(at: datetime) -> str:
 
 
 def jobs_like(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of jobs that begin with `incomplete`."""
-    return _ids(context, incomplete, lambda client: (job["job_id"] for job in client.jobs_page(limit=PAGE_MAX)["jobs"]))
+    """Return the ids and the names of jobs that begin with `incomplete`, from one page."""
+    return _ids(context, incomplete, _ids_and_names)
+
+
+def _ids_and_names(client: RecoveryClient) -> Iterator[str]:
+    jobs = client.jobs_page(limit=PAGE_MAX)["jobs"]
+    yield from (job["job_id"] for job in jobs)
+    yield from dict.fromkeys(job["name"] for job in jobs if job.get("name"))
 
 
 def instances_like(context: typer.Context, incomplete: str) -> list[str]:
@@ -115,8 +121,10 @@ def _never(_: float) -> None:
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=jobs_like)]
-JobIds = Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Ids of jobs.", autocompletion=jobs_like)]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id or name of the job.", autocompletion=jobs_like)]
+JobIds = Annotated[
+    list[str] | None, typer.Argument(metavar="JOB", help="Ids or names of jobs.", autocompletion=jobs_like)
+]
 InstanceIds = Annotated[
     list[str], typer.Argument(metavar="ID", help="Ids of instances.", autocompletion=instances_like)
 ]

@@ -17,7 +17,7 @@ from gpu_recovery_client.texts import tr
 
 NO_LIMIT = "none"
 """The text that removes a limit."""
-ENTRY = re.compile(r"(?P<key>.*/[A-Z_*]+/[^/]*)=(?P<number>[0-9]{1,9}|none)")
+ENTRY = re.compile(r"(?P<key>.*/[A-Za-z_*]+/[^/]*)=(?P<number>[0-9]{1,9}|none)")
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show and set how many instances each user may use at once."
 )
@@ -127,11 +127,12 @@ def _entry(text: str) -> tuple[str, int | None]:
     spelt = ENTRY.fullmatch(text)
     if spelt is None:
         _usage(tr("{text} is not USER/PRIORITY/GROUP=NUMBER, such as ana/NORMAL/a100=4", text=repr(text)))
-    priority = spelt["key"].rsplit("/", 2)[1]
+    user, name, group = spelt["key"].rsplit("/", 2)
+    priority = name.upper()
     if priority != "*" and priority not in Priority.__members__:
         known = ", ".join(Priority.__members__)
-        _usage(tr("{name} is no priority: one of {known}, or *", name=repr(priority), known=known))
-    return spelt["key"], None if spelt["number"] == NO_LIMIT else int(spelt["number"])
+        _usage(tr("{name} is no priority: one of {known}, or *", name=repr(name), known=known))
+    return f"{user}/{priority}/{group}", None if spelt["number"] == NO_LIMIT else int(spelt["number"])
 
 
 def _number(name: str, text: str) -> int | None:

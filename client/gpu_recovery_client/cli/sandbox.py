@@ -16,13 +16,12 @@ import typer
 
 from gpu_recovery_client.cli.confirmation import confirm
 from gpu_recovery_client.cli.options import Yes, examples
-from gpu_recovery_client.cli.output import AsJson, print_document, print_view
+from gpu_recovery_client.cli.output import FAILED, AsJson, print_document, print_view
 from gpu_recovery_client.errors import ClientError
 from gpu_recovery_client.render import sandbox as render_sandbox
 from gpu_recovery_client.settings import SANDBOX_STATE, TOKEN_VARIABLE, URL_VARIABLE, find_sandbox
 from gpu_recovery_client.texts import tr
 
-FAILED = 1
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run a whole deployment on this machine.")
 
 Directory = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import typer
@@ -13,8 +14,6 @@ from gpu_recovery_client.errors import ClientError, RequestRefused
 from gpu_recovery_client.texts import tr
 
 View = dict[str, Any]
-SERVER_ERROR = 500
-"""Lowest status of an error of the server."""
 
 
 def for_each(
@@ -52,7 +51,7 @@ def for_each(
             views.append(act(name))
         except ClientError as error:
             failed.append(_failure(name, error))
-            if not isinstance(error, RequestRefused) or error.status >= SERVER_ERROR:
+            if not isinstance(error, RequestRefused) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 _print(views, failed, unique[number:], text, key, as_json)
                 raise
             for line in error_lines(error):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from gpu_recovery.core.job.status import JobStatus
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import submit_options as options
 from gpu_recovery_client.cli.command import VerbCommand
 from gpu_recovery_client.cli.job_example import EXAMPLES
@@ -20,6 +19,9 @@ from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
 from gpu_recovery_client.render import jobs, queue
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 COMMAND = "gpu_recovery.command"
 """Key of click's context under which the command of the ranks is stored."""
@@ -46,6 +48,7 @@ def submit(
     documents: options.Documents = None,
     file: options.File = None,
     workload: options.Workload = None,
+    name: options.Name = None,
     nnodes: options.Nnodes = None,
     gpus_per_node: options.GpusPerNode = None,
     task_definition: options.TaskDefinition = None,
@@ -72,7 +75,7 @@ def submit(
     With --wait or --follow, the exit code is 0 only if the job SUCCEEDED. Ctrl-C leaves the job running.
     """
     if example:
-        typer.echo(EXAMPLES.get(backend or "ecs", EXAMPLES["ecs"]), nl=False)
+        _print_example(backend)
         return
     if dry_run and (wait or follow):
         usage_error(tr("a dry run creates no job to wait for"), "--follow" if follow else "--wait")
@@ -81,6 +84,7 @@ def submit(
     document = job_document(documents or [], file)
     options_given = {
         "workload": workload,
+        "name": name,
         "nnodes": nnodes,
         "n_gpus_per_node": gpus_per_node,
         "task_definition": task_definition,
@@ -107,6 +111,13 @@ def submit(
             _follow(client, _submitted(client, spec, kind, key)["job_id"])
         else:
             _submit(client, spec, kind, key, wait, as_json)
+
+
+def _print_example(backend: str | None) -> None:
+    if backend is not None and backend not in EXAMPLES:
+        choices = ", ".join(EXAMPLES)
+        usage_error(tr("must be one of {choices}, not {value}", choices=choices, value=repr(backend)), "--backend")
+    typer.echo(EXAMPLES[backend or "ecs"], nl=False)
 
 
 def _submit(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, key: str, wait: bool, as_json: bool) -> None:

@@ -17,6 +17,9 @@ File = Annotated[str | None, typer.Option("--file", "-f", help="The same as FILE
 # -- fields of the job specification -----------------------------------------------------------------------------------
 
 Workload = Annotated[str | None, typer.Option(help="Name of the kind of work; the id of the job begins with it.")]
+Name = Annotated[
+    str | None, typer.Option(help="Name of the job. Commands take it in place of the id; several jobs may have it.")
+]
 Nnodes = Annotated[int | None, typer.Option(help="Number of instances.")]
 GpusPerNode = Annotated[int | None, typer.Option(help="Number of GPUs on each instance.")]
 TaskDefinition = Annotated[str | None, typer.Option(help="ECS family, or family:revision.")]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpu_recovery.core.job.status import TERMINAL, WAITING
 from rich.console import Console
 from rich.text import Text
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.colours import coloured
 from gpu_recovery_client.cli.outage import patiently
 from gpu_recovery_client.cli.output import say
@@ -19,6 +18,9 @@ from gpu_recovery_client.render.formats import clock, since
 from gpu_recovery_client.render.queue import queue_status
 from gpu_recovery_client.render.text import cleaned
 from gpu_recovery_client.texts import tr
+
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
 
 View = Mapping[str, Any]
 POLL_S = 5.0

@@ -46,10 +46,12 @@ def job_line(job: View) -> str:
 
 
 def job_list(page: View, now: datetime, width: int | None = None, *, wide: bool = False) -> str:
-    """Return a page of jobs as a table, and how to get the next page. `wide` adds columns."""
+    """Return a page of jobs as a table, and how to get the next page. `wide` adds columns, and so does a job's name."""
+    named = wide or any(job.get("name") for job in page["jobs"])
     rows = [
         (
             job["job_id"],
+            *((job.get("name") or "-",) if named else ()),
             job["status"],
             since(job.get("status_at"), now),
             attempts(job),
@@ -65,7 +67,9 @@ def job_list(page: View, now: datetime, width: int | None = None, *, wide: bool 
         text = line(tr("no jobs"))
     else:
         more_columns = ("GROUP", "WORKLOAD", "SUBMITTED") if wide else ()
-        text = table(heads(*COLUMNS[:-1], *more_columns, COLUMNS[-1]), rows, width, optional=DISPENSABLE)
+        columns = (COLUMNS[0], *(("NAME",) if named else ()), *COLUMNS[1:-1], *more_columns, COLUMNS[-1])
+        optional = (*(number + 1 for number in DISPENSABLE), 1) if named else DISPENSABLE
+        text = table(heads(*columns), rows, width, optional=optional)
     more = page.get("next_cursor")
     if not more:
         return text
@@ -79,6 +83,7 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
     failure = failure_sentence(job)
     rows = [
         (tr("job"), job["job_id"]),
+        (tr("name"), job.get("name")),
         (tr("status"), standing(job, now)),
         (tr("reason"), job.get("reason")),
         (tr("waits for"), waiting(job, now)),

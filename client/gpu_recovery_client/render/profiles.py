@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_recovery_client.render.table import table
+from gpu_recovery_client.render.table import paragraph, table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
 
 
 def profile_list(view: Mapping[str, Any], width: int | None = None) -> str:
-    """Return the profiles as a table; a star marks the default."""
+    """Return the profiles as a table, in which a star marks the default, and the deployment that is used here."""
+    used = view["used"]
+    here = tr("used here: {api_url} ({source})", **used) if used else tr("used here: none")
+    last = paragraph(here, width)
     if not view["profiles"]:
-        return line(tr("no deployment is saved; `gpu-recovery login` saves one"))
+        return line(tr("no deployment is saved; `gpu-recovery login` saves one")) + last
     rows = [
         (
             f"{one['name']}{' *' if one['default'] else ''}",
@@ -23,4 +26,4 @@ def profile_list(view: Mapping[str, Any], width: int | None = None) -> str:
         )
         for one in view["profiles"]
     ]
-    return table(heads("PROFILE", "AUTH", "TOKEN IN", "API"), rows, width)
+    return table(heads("PROFILE", "AUTH", "TOKEN IN", "API"), rows, width) + last

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.core.job.status import TERMINAL, WAITING
 
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.formats import clock, duration, moment, moved, short_clock
 from gpu_recovery_client.render.instances import STATED
@@ -21,11 +21,13 @@ from gpu_recovery_client.render.table import paragraph, table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
 
+if TYPE_CHECKING:
+    from gpu_recovery_client.api import RecoveryClient
+
 View = Mapping[str, Any]
 INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
 INSTANCES_MAX = 32
 """Largest number of instances of a timeline."""
-NOT_FOUND = 404
 
 
 def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
         try:
             known.append(client.instance(instance_id))
         except RequestRefused as refusal:
-            if refusal.status != NOT_FOUND:
+            if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
             left_out.append(instance_id)
     return {"job": job, "pending": why, "instances": known, "left_out": left_out}

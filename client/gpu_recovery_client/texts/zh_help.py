@@ -11,7 +11,7 @@ HELP = {
         "A job waits until it is resumed, and keeps its position in the queue. A terminal asks for "
         "confirmation only for --all or several jobs."
     ): "作业等待恢复，并保留在队列中的位置。在终端上，仅对 --all 或多个作业要求确认。",
-    "A page has at most --limit jobs. With --filter, pages are read until so many jobs are found.": "每页最多 --limit 个作业。使用 --filter 时，会继续读取后面的页，直到找到这么多作业。",
+    "A page has at most --limit jobs. With --filter, the list is read until so many jobs match.": "每页最多 --limit 个作业。使用 --filter 时，会继续读取列表，直到找到这么多符合条件的作业。",
     "A terminal asks for confirmation before a sandbox is ended, a script does not.": "在终端上，结束沙箱前要求确认；脚本中不询问。",
     "A terminal asks for confirmation, a script does not.": "在终端上要求确认；脚本中不询问。",
     "A terminal asks for confirmation. A script is asked nothing; with --all it must give --yes.": "在终端上要求确认。脚本中不询问；使用 --all 时脚本必须给出 --yes。",
@@ -54,13 +54,13 @@ HELP = {
     ): "对排队的作业：等待原因、位置、排在前面的作业、最早开始时间。对所有作业：关于作业及其实例的每个决定及原因。对实例：关于它的决定及原因。",
     "Group of instances that the job may run on.": "作业可以使用的实例组。",
     "Have jobs save their state and release their instances.": "让作业保存状态并释放实例。",
-    "Id of a job or an instance.": "作业或实例的 id。",
-    "Id of a job whose attempt failed.": "尝试失败的作业的 id。",
+    "Id or name of a job whose attempt failed.": "尝试失败的作业的 id 或名称。",
+    "Id or name of a job, or id of an instance.": "作业的 id 或名称，或实例的 id。",
     "Id of the instance.": "实例的 id。",
-    "Id of the job.": "作业的 id。",
+    "Id or name of the job.": "作业的 id 或名称。",
     "Id of the token, as listed; not the token itself.": "令牌的 id，见列表；不是令牌本身。",
     "Ids of instances.": "实例的 id。",
-    "Ids of jobs.": "作业的 id。",
+    "Ids or names of jobs.": "作业的 id 或名称。",
     (
         "In a log, the cause is the `root` line that explains how the log ends, by time and by kind. A "
         "`cascade` line is a consequence of another error: it counts only if no `root` line explains the "
@@ -104,7 +104,7 @@ HELP = {
     "On Ray: shell command of the driver.": "在 Ray 上：driver 的 shell 命令。",
     "On this machine": "本机",
     "One instance, with its history.": "一个实例及其历史。",
-    "Only instances of this job.": "只显示该作业的实例。",
+    "Only instances of the job with this id or name.": "只列出此 id 或名称的作业所用的实例。",
     "Only instances of this status, such as AVAILABLE; several with commas.": "只显示该状态的实例，例如 AVAILABLE；多个状态用逗号分隔。",
     "Only jobs of this group of instances.": "只显示该实例组的作业。",
     "Only jobs of this status, such as RUNNING. May repeat.": "只显示该状态的作业，例如 RUNNING。可重复给出。",
@@ -224,6 +224,12 @@ HELP = {
     "Your token; better in GPU_RECOVERY_TOKEN, because other users can see options.": "你的令牌；最好放在 GPU_RECOVERY_TOKEN 中，因为其他用户能看到选项。",
     "`token`, or `iam` to sign requests with AWS credentials; else GPU_RECOVERY_AUTH.": "`token`，或用 `iam` 以 AWS 凭证签名请求；缺省取 GPU_RECOVERY_AUTH。",
     "ecs or ray.": "ecs 或 ray。",
+    "Name of the job. Commands take it in place of the id; several jobs may have it.": "作业的名称。命令可用它代替 id；多个作业可以同名。",
+    "Only jobs with this name.": "只列出此名称的作业。",
+    "at least {least}": "至少 {least}",
+    "default: {value}": "缺省：{value}",
+    "required": "必填",
+    "{least} to {most}": "{least} 到 {most}",
     "iam: sign requests with AWS credentials, without a token.": "iam：用 AWS 凭证签名请求，不使用令牌。",
     "json or yaml: the answer of the API; wide: every column, no line folded; name: ids only.": "json 或 yaml：API 的响应；wide：全部列且不折行；name：只打印 id。",
     "viewer reads; user also submits, and controls own jobs; operator does everything.": "viewer 只读；user 还可提交作业并管理自己的作业；operator 可执行一切操作。",

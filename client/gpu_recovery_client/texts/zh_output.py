@@ -320,7 +320,7 @@ OUTPUT = {
     "The token of a user submits jobs of this user only: leave --user and the field user out.": "用户令牌只能以该用户提交作业：不要给出 --user 和字段 user。",
     "Ask the user of the job, or an operator.": "请联系该作业的用户或操作员。",
     "Use a token with a higher role, or ask an operator.": "请使用角色更高的令牌，或联系操作员。",
-    "`gpu-recovery list` shows the ids of jobs.": "用 `gpu-recovery list` 查看作业 id。",
+    "`gpu-recovery list` shows the ids and names of jobs.": "用 `gpu-recovery list` 查看作业的 id 和名称。",
     "`gpu-recovery instances` shows the ids of instances.": "用 `gpu-recovery instances` 查看实例 id。",
     "Set {token} or --token to a token instead of a session of the console.": "请把 {token} 或 --token 设为令牌，而不是控制台的会话。",
     "Sign your requests: set {auth}=iam, or give --auth iam.": "请对请求签名：设置 {auth}=iam，或给出 --auth iam。",
@@ -365,5 +365,39 @@ OUTPUT = {
         "Is the sandbox running? `gpu-recovery sandbox status` shows it; `gpu-recovery sandbox up` starts a sandbox."
     ): "沙箱是否在运行？用 `gpu-recovery sandbox status` 查看；用 `gpu-recovery sandbox up` 启动。",
     "Check the address in {url}, --api-url or the profile, and the network.": "请检查 {url}、--api-url 或已保存的部署中的地址，以及网络。",
+    "Error: {message}": "错误：{message}",
+    "Help: {command}": "帮助：{command}",
+    "NAME": "名称",
+    "Stopped; nothing was changed.": "已停止；未做任何修改。",
+    "The deployment was {api_url}, from {source}.": "所用部署：{api_url}，来自 {source}。",
+    "a verb is missing": "缺少命令",
+    (
+        "gpu-recovery: the token {entry} is still in the keyring, because the Python package keyring is missing."
+        " Remove it there (service {service}), or revoke it: `gpu-recovery token revoke`"
+    ): (
+        "gpu-recovery：令牌 {entry} 仍在密钥环中，因为缺少 Python 包 keyring。请在密钥环中删除它（服务 {service}），"
+        "或用 `gpu-recovery token revoke` 吊销它"
+    ),
+    "must be a whole number from {least} to {most}, not {value}": "必须是 {least} 到 {most} 的整数，而不是 {value}",
+    "must be a whole number of at least {least}, not {value}": "必须是不小于 {least} 的整数，而不是 {value}",
+    "line {line}, column {column}": "第 {line} 行第 {column} 列",
+    "{file} is not YAML: {error} ({place})": "{file} 不是 YAML：{error}（{place}）",
+    "must be a whole number, not {value}": "必须是整数，而不是 {value}",
+    "must be one of {choices}, not {value}": "必须是 {choices} 之一，而不是 {value}",
+    "name": "名称",
+    "several jobs with the name {name} have not ended; give an id: {ids}": "有多个名称为 {name} 的作业尚未结束；请给出 id：{ids}",
+    "there are too many arguments: {words}": "参数过多：{words}",
+    "there is no option {name}": "没有选项 {name}",
+    "there is no option {name}; did you mean {others}?": "没有选项 {name}；是否指 {others}？",
+    "there is no verb {name}": "没有命令 {name}",
+    "there is no verb {name}; did you mean {others}?": "没有命令 {name}；是否指 {others}？",
+    "used here: none": "此处使用：无",
+    "used here: {api_url} ({source})": "此处使用：{api_url}（{source}）",
+    "{name} goes after the verb": "{name} 应写在命令之后",
+    "{name} goes before the verb": "{name} 应写在命令之前",
+    "{name} is needed": "缺少 {name}",
+    "{name} is needed: one of {choices}": "缺少 {name}：{choices} 之一",
+    "{name} needs a value": "{name} 需要一个值",
+    "{name} takes no value": "{name} 不接受值",
 }
 """Texts of the output and hints of errors by their English form."""

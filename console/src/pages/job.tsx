@@ -134,6 +134,7 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
     <header class="head">
       <h1 class="id">{job.job_id}</h1>
       <p class="facts">
+        {job.name !== null && <>{job.name} · </>}
         <Status of={job.status} /> {t("since")} <Ago at={job.status_at} bare />
         {" · "}
         {t("attempt", { n: job.attempt, counted: job.attempts_counted, max: job.attempts_max })}
@@ -290,6 +291,7 @@ function Diagnosis({ job }: { job: Schemas["Job"] }) {
 
 /** Fields of the specification. The API shows no environment variables, which may hold secrets. */
 const FIELDS = [
+  "name",
   "workload",
   "user",
   "group",

@@ -333,6 +333,7 @@ function Rows({ jobs, chosen, choose }: RowsProps) {
             </td>
             <td data-label={t("id")} class="id">
               <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
+              {job.name !== null && <div>{job.name}</div>}
             </td>
             <td data-label={t("user")}>{job.user || "-"}</td>
             <td data-label={t("priority")}>

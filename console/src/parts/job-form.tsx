@@ -18,6 +18,8 @@ const t = texts({
     limits: "Limits and recovery",
     workload: "Workload",
     workloadHelp: "lower-case letters, digits and dashes; the job's id begins with it",
+    name: "Name",
+    nameHelp: "letters, digits, dots, dashes and underscores; commands take it in place of the id",
     nnodes: "Instances",
     n_gpus_per_node: "GPUs on each",
     backend: "Backend",
@@ -57,6 +59,8 @@ const t = texts({
     limits: "限制与恢复",
     workload: "负载名",
     workloadHelp: "小写字母、数字和连字符；任务 id 以它开头",
+    name: "名称",
+    nameHelp: "字母、数字、点、连字符和下划线；命令可用它代替 id",
     nnodes: "实例数",
     n_gpus_per_node: "每个实例的 GPU 数",
     backend: "后端",
@@ -94,7 +98,7 @@ type Spec = Schemas["JobSpec"];
 type Foresight = Schemas["Foresight"];
 const PRIORITIES = ["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "LOW"] as const;
 const NUMBERS = ["nnodes", "n_gpus_per_node", "attempts_max", "max_runtime_s", "suspend_grace_s"] as const;
-const WORDS = ["workload", "user", "group", "task_definition", "container", "checkpoint_dir", "entrypoint"] as const;
+const WORDS = ["workload", "name", "user", "group", "task_definition", "container", "checkpoint_dir", "entrypoint"] as const;
 const EMPTY: Record<string, string> = { nnodes: "1", n_gpus_per_node: "8", priority: "NORMAL", backend: "ecs" };
 
 /** A part of the form that the person must mend, by its name. */
@@ -262,6 +266,7 @@ export function JobForm() {
               <legend>{t("what")}</legend>
               <div class="grid">
                 {field("workload", "workloadHelp", undefined, { required: true, pattern: "[a-z][a-z0-9\\-]{0,39}" })}
+                {field("name", "nameHelp", undefined, { pattern: "[A-Za-z0-9][A-Za-z0-9_.\\-]{0,62}" })}
                 {field("backend", undefined, (shared) => (
                   <select {...shared}>
                     <option value="ecs">ECS</option>

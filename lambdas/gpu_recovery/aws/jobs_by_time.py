@@ -50,7 +50,7 @@ def _of_status(table: Table, query: JobQuery, status: JobStatus, after: Place | 
     }[":from" in values, ":to" in values]
     if values.get(":from", "") > values.get(":to", "~"):
         return  # DynamoDB refuses an empty range
-    shown = "job_id_rank, #q" if query.user is None and query.group is None else "job_id_rank, #q, spec"
+    shown = "job_id_rank, #q" if query.user is query.group is query.name is None else "job_id_rank, #q, spec"
     entries = table.query(
         "by_status", condition, _NAMES, values, page=ENTRIES_AT_ONCE, shown=shown, forward=not query.newest
     )
@@ -68,6 +68,7 @@ def _matches(entry: Mapping[str, Any], query: JobQuery) -> bool:
         str(entry["job_id_rank"]).startswith(query.prefix)
         and query.user in (None, spec.get("user"))
         and query.group in (None, spec.get("group"))
+        and query.name in (None, spec.get("name"))
     )
 
 

@@ -75,24 +75,22 @@ def why_never(spec: JobSpec, gpus_by_group: Mapping[str, Sequence[int]]) -> tupl
     if not gpus_by_group:
         return None
     gpus_of_group = gpus_by_group.get(spec.group, ())
-    group_name = _group_names((spec.group,))[0]
+    of_others = " without a group" if any(gpus_by_group) else ""
+    there = f" in the group {spec.group}" if spec.group else of_others
     if not gpus_of_group:
-        return "group", f"no instance belongs to {group_name}; there are some in {listed(_group_names(gpus_by_group))}"
+        known = listed([f"in the group {group}" if group else "without a group" for group in sorted(gpus_by_group)])
+        return "group", f"there is no instance{there}; there are instances {known}"
     most = max(gpus_of_group)
     if spec.gpus_per_node > most:
-        return "n_gpus_per_node", f"must be at most {most}: no instance of {group_name} has {spec.gpus_per_node} GPUs"
+        return "n_gpus_per_node", f"must be at most {most}: no instance{there} has {spec.gpus_per_node} GPUs"
     fitting = sum(gpus >= spec.gpus_per_node for gpus in gpus_of_group)
     if spec.nnodes > fitting:
         condition = f"with {spec.gpus_per_node} GPUs or more"
         return (
             "nnodes",
-            f"must be at most {fitting}: so many instances of {group_name} are there {condition}, not {spec.nnodes}",
+            f"must be at most {fitting}: so many instances{there} are there {condition}, not {spec.nnodes}",
         )
     return None
-
-
-def _group_names(groups: Iterable[str]) -> list[str]:
-    return [f"group {group}" if group else "no group" for group in sorted(groups)]
 
 
 def _gpus_by_group(instances: Iterable[ListedInstance]) -> Mapping[str, Sequence[int]]:

@@ -60,6 +60,7 @@ def parse_spec(document: Any) -> JobSpec:
         runtime_env="" if wish.runtime_env is None else json.dumps(document["runtime_env"]),
         entrypoint_resources=wish.entrypoint_resources or {},
         image=wish.image or "",
+        name=wish.name or "",
     )
     if problems := [*_problems(spec, document)]:
         raise BodyInvalid(problems)

@@ -126,7 +126,7 @@ class JobQuery:
     newest:   the newest job comes first; otherwise the oldest.
     since:    only jobs submitted at this time or later; None: all.
     prefix:   only jobs whose id begins with this text.
-    user:     only jobs of this user; None: of all users. `group` likewise.
+    user:     only jobs of this user; None: of all users. `group` and `name` likewise.
     """
 
     statuses: tuple[JobStatus, ...]
@@ -135,6 +135,7 @@ class JobQuery:
     prefix: str = ""
     user: str | None = None
     group: str | None = None
+    name: str | None = None
 
 
 LISTED_STATUSES = (

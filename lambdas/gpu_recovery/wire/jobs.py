@@ -15,6 +15,7 @@ from gpu_recovery.wire.json_body import history_view, time_text
 
 ROW_FIELDS = (
     "job_id",
+    "name",
     "status",
     "reason",
     "attempt",
@@ -51,6 +52,7 @@ def job_summary(job: ListedJob, policy: RecoveryPolicy) -> dict[str, Any]:
     """Return a job in a listing."""
     return {
         "job_id": job.job_id,
+        "name": job.spec.name or None,
         "status": job.status.value,
         "reason": job.reason,
         "attempt": job.attempt,

@@ -295,17 +295,19 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("submit", *OPTIONS[2:]), "a job needs --workload;"),
         (("submit", *OPTIONS, "--env", "A"), "'A' is not NAME=VALUE"),
         (("submit", *OPTIONS, "--env", "=A"), "'=A' is not NAME=VALUE"),
-        (("submit", *OPTIONS, "--nnodes", "two"), "Invalid value for '--nnodes'"),
+        (("submit", *OPTIONS, "--nnodes", "two"), "--nnodes: must be a whole number, not 'two'"),
         (("submit", "--file", "absent.json"), "absent.json cannot be read: No such file or directory"),
         (("submit", "--file", "."), ". cannot be read: Is a directory"),
         (("submit", "--file", "-"), "- is not JSON"),
-        (("status",), "Missing argument 'JOB'"),
-        (("list", "--limit", "0"), "Invalid value for '--limit'"),
-        (("log", JOB), "No such command 'log'. Did you mean 'logs'"),
-        (("logs", JOB, "--tail", "0"), "Invalid value for '--tail'"),
+        (("status",), "Error: JOB is needed"),
+        (("list", "--limit", "0"), "--limit: must be a whole number from 1 to 200, not '0'"),
+        (("log", JOB), "there is no verb log; did you mean logs"),
+        (("logs", JOB, "--tail", "0"), "--tail: must be a whole number of at least 1, not '0'"),
         (("logs", JOB, "-f", "--json"), "does not go with --follow"),
         (("list", "--since", "soon"), "must be how long ago, such as 2h"),
-        (("list", "--since", "9999999999d"), "is too long ago"),
+        (("list", "--since", "9999999999d"), "--since: is too long ago"),
+        (("list", "--since", "99999999999d"), "--since: is too long ago"),
+        (("submit", "--example", "--backend", "k8s"), "--backend: must be one of ecs, ray, not 'k8s'"),
         (("submit", "--wait", "--dry-run", *OPTIONS), "a dry run creates no job to wait for"),
         (("submit", *OPTIONS, "python", "train.py"), "the command of the ranks begins after --"),
         (("submit", *OPTIONS, "--backend", "ray"), "a job needs --entrypoint;"),
@@ -313,12 +315,15 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("quota", "set", "ana=4"), "'ana=4' is not USER/PRIORITY/GROUP=NUMBER"),
         (("quota", "set", "ana/SOME/a100=4"), "'SOME' is no priority: one of EXTREME_HIGH,"),
         (("quota", "set", "--max-running-jobs", "0"), "must be a whole number of at least 1, or none"),
-        (("fleet", "pause"), "Missing option '--because'"),
-        (("fleet", "resume"), "No such command 'resume'"),
-        (("quarantine",), "Missing argument 'ID'"),
-        (("redrive", "--queue", "mine"), "Invalid value for '--queue'"),
-        (("redrive", "--limit", "101"), "Invalid value for '--limit'"),
-        (("sandbox", "fault", "--instance", "i-1", "--kind", "fire"), "Invalid value for '--kind'"),
+        (("fleet", "pause"), "Error: --because is needed"),
+        (("fleet", "resume"), "there is no verb resume"),
+        (("quarantine",), "Error: ID is needed"),
+        (("redrive", "--queue", "mine"), "--queue: must be one of failed, undelivered, scheduler, not 'mine'"),
+        (("redrive", "--limit", "101"), "--limit: must be a whole number from 1 to 100, not '101'"),
+        (
+            ("sandbox", "fault", "--instance", "i-1", "--kind", "fire"),
+            "--kind: must be one of xid79, ecc, hang, agent_lost, spot, kill, not 'fire'",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -380,6 +385,7 @@ def test_a_service_that_does_not_answer_is_1(run: Run, api: Any) -> None:
     assert result.stderr == (
         "gpu-recovery: cannot reach https://api.example.test/prod: refused\n"
         "  Check the address in GPU_RECOVERY_API_URL, --api-url or the profile, and the network.\n"
+        "  The deployment was https://api.example.test/prod, from options and environment.\n"
     )
 
 
@@ -399,7 +405,8 @@ def test_options_before_the_verb_choose_the_deployment(run: Run, api: Any) -> No
         1,
         "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
         "  Check the token in GPU_RECOVERY_TOKEN, --token or the profile. An operator issues a new token with"
-        " `gpu-recovery token issue --user NAME`.\n",
+        " `gpu-recovery token issue --user NAME`.\n"
+        "  The deployment was https://other.test/prod, from options and environment.\n",
     )
 
 

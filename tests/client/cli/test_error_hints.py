@@ -38,8 +38,9 @@ def test_each_refusal_says_what_to_do(run: Run, api: Any, status: int, more: dic
     """Below the API's own words, in one sentence; an order is not repeated by itself."""
     api.answer = lambda request: httpx.Response(status, json={"title": "No", "detail": "since", **more})
     result = run("cancel", JOB)
-    first, second = result.stderr.splitlines()
+    first, second, *which = result.stderr.splitlines()
     assert (result.exit_code, first) == (1, f"gpu-recovery: No ({status}): since")
+    assert bool(which) == (status == 401)
     assert second.startswith("  ") and advice in second
     assert len(api.requests) == 1
 
@@ -131,4 +132,4 @@ def test_a_job_that_does_not_exist_has_no_hint_about_its_log(run: Run, api: Any)
     """The id is wrong, whatever was asked."""
     body = {"title": "No such job", "code": "no_such_job", "detail": "there is no job nope"}
     api.answer = lambda request: httpx.Response(404, json=body)
-    assert run("logs", "nope").stderr.splitlines()[1] == "  `gpu-recovery list` shows the ids of jobs."
+    assert run("logs", "nope").stderr.splitlines()[1] == "  `gpu-recovery list` shows the ids and names of jobs."

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from gpu_recovery.core.instance.record import InstanceStatus
@@ -175,9 +176,27 @@ def test_a_filter_compares_a_field_of_the_answer(run: Run, text: str, found: int
 
 
 def test_a_filter_stops_when_it_has_enough(run: Run, api: Any) -> None:
-    """The cursor is that of the last page that was read, so that no job is skipped."""
-    page = json.loads(run("list", "--filter", "job_id~2026", "--limit", "1", "--json").stdout)
-    assert (len(page["jobs"]), page["next_cursor"], len(api.requests)) == (1, "1", 1)
+    """The limit counts matching jobs, and the cursor follows the last of them: no job is skipped or repeated."""
+    for number in range(9):
+        api.jobs.append(api.jobs[0] | {"job_id": f"sft-20261121-0900{number:02}-1a2b", "user": f"u{number % 3}"})
+    api.page_size = 8
+    found: list[str] = []
+    cursor: str | None = "0"
+    while cursor is not None:
+        page = json.loads(run("list", "--filter", "user=u1", "--limit", "1", "--cursor", cursor, "--json").stdout)
+        assert len(page["jobs"]) == 1
+        found += [job["job_id"] for job in page["jobs"]]
+        cursor = page["next_cursor"]
+    assert found == [f"sft-20261121-0900{number:02}-1a2b" for number in (1, 4, 7)]
+
+
+def test_a_filter_ends_if_the_api_repeats_a_page(run: Run, api: Any) -> None:
+    """A cursor that comes back is an error, not a loop."""
+    page = {"jobs": [], "next_cursor": "1", "unreadable": []}
+    api.answer = lambda request: httpx.Response(200, json=page)
+    result = run("list", "--filter", "user=u1")
+    assert (result.exit_code, len(api.requests)) == (1, 2)
+    assert "the API repeats a page" in result.stderr
 
 
 def test_instances_are_filtered_and_sorted(run: Run, api: Any) -> None:

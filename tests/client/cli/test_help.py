@@ -114,7 +114,7 @@ def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(run: Run, typed
     """2, and a question."""
     result = run(typed)
     assert result.exit_code == 2
-    assert f"No such command '{typed}'. Did you mean '{meant}'" in result.stderr
+    assert f"there is no verb {typed}; did you mean {meant}?" in result.stderr
 
 
 # -- completion --------------------------------------------------------------------------------------------------------

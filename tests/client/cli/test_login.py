@@ -167,6 +167,35 @@ def test_logout_of_a_token_that_is_gone_is_no_error(
     assert bare("logout", "prod").stdout == "Removed prod.\n"
 
 
+def test_logout_without_the_keyring_package_removes_the_profile_and_names_what_is_left(
+    bare: Run, config: Path, keyring: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package was uninstalled after the login. The other profiles and the tokens in the file stay."""
+    bare("login", "prod", "--api-url", URL, stdin=TOKEN)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    bare("login", "lab", "--api-url", "https://lab.example.test/prod", stdin=TOKEN)
+    shown = bare("--profile", "prod", "list").stderr
+    assert "is in the keyring, and the Python package keyring is missing" in shown
+    result = bare("logout", "prod")
+    assert (result.exit_code, result.stdout) == (1, "Removed prod.\n")
+    assert f"the token 'prod at {URL}' is still in the keyring" in result.stderr
+    assert TOKEN in (config / "credentials.toml").read_text()
+    assert [one["name"] for one in json.loads(bare("login", "--list", "--json").stdout)["profiles"]] == ["lab"]
+    assert bare("logout", "lab").exit_code == 0
+    assert TOKEN not in (config / "credentials.toml").read_text()
+
+
+def test_the_list_of_logins_says_which_deployment_is_used_here(
+    bare: Run, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No login is none; the variables win over a profile."""
+    assert "used here: none" in bare("login", "--list").stdout
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", "https://env.example.test")
+    monkeypatch.setenv("GPU_RECOVERY_TOKEN", TOKEN)
+    used = json.loads(bare("login", "--list", "--json").stdout)["used"]
+    assert used == {"api_url": "https://env.example.test", "source": "options and environment"}
+
+
 def test_a_login_with_another_address_removes_the_former_token(
     bare: Run, config: Path, keyring: dict[tuple[str, str], str]
 ) -> None:
@@ -233,7 +262,9 @@ def test_the_first_login_is_the_default_until_another_is_made_so(bare: Run, conf
     bare("login", "prod", "--api-url", URL, stdin=TOKEN)
     bare("login", "lab", "--api-url", "https://lab.example.test/prod", stdin=TOKEN)
     shown = bare("login", "--list")
-    assert [line.split("  ")[0] for line in shown.stdout.splitlines()] == ["PROFILE", "lab", "prod *"]
+    *rows, used = shown.stdout.splitlines()
+    assert [line.split("  ")[0] for line in rows] == ["PROFILE", "lab", "prod *"]
+    assert used == f"used here: {URL} (profile prod)"
     assert TOKEN not in shown.output
     bare("login", "lab", "--api-url", "https://lab.example.test/prod", "--default", stdin=TOKEN)
     listed = json.loads(bare("login", "--list", "--json").stdout)["profiles"]

@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from gpu_recovery.core.job.status import TERMINAL, JobStatus
 from gpu_recovery_client.cli import confirmation
 from typer.testing import Result
 
 from tests.client.conftest import problem
 
-JOB, OTHER = "sft-20261121-090000-1a2b", "rl-20261121-080001-0001"
+JOB, OTHER, THIRD = "sft-20261121-090000-1a2b", "rl-20261121-080001-0001", "sft-20261121-090000-3333"
 INSTANCES = ("i-0aaa00000000000a1", "i-0bbb00000000000b2")
 Run = Callable[..., Result]
 
@@ -58,7 +59,7 @@ def test_a_server_that_fails_is_not_asked_about_the_others(run: Run, api: Any) -
     """What was done before is printed."""
     answers = [httpx.Response(200, json={"job_id": JOB, "status": "CANCELED"}), problem(500, "broken", "")]
     api.answer = lambda request: answers.pop(0)
-    result = run("cancel", JOB, OTHER, "third")
+    result = run("cancel", JOB, OTHER, THIRD)
     assert (result.exit_code, len(api.requests)) == (1, 2)
     assert result.stdout == f"{JOB}  CANCELED\n"
 
@@ -72,13 +73,13 @@ def test_without_a_response_the_results_before_are_printed(run: Run, api: Any) -
         return httpx.Response(200, json={"job_id": JOB, "status": "CANCELED"})
 
     api.answer = answer
-    result = run("cancel", JOB, OTHER, "third", "--json")
+    result = run("cancel", JOB, OTHER, THIRD, "--json")
     assert (result.exit_code, orders(api)) == (1, [f"{JOB}/cancel", f"{OTHER}/cancel"])
     shown = json.loads(result.stdout)
     assert [job["job_id"] for job in shown["jobs"]] == [JOB]
     assert [(one["id"], one["status"]) for one in shown["failed"]] == [(OTHER, None)]
-    assert shown["not_tried"] == ["third"]
-    assert "not tried: third" in run("cancel", JOB, OTHER, "third").stderr
+    assert shown["not_tried"] == [THIRD]
+    assert f"not tried: {THIRD}" in run("cancel", JOB, OTHER, THIRD).stderr
 
 
 def test_all_jobs_of_the_caller_need_yes_in_a_script(run: Run, api: Any) -> None:
@@ -95,12 +96,49 @@ def test_a_user_changes_the_own_jobs_only_and_an_operator_those_of_one_user(run:
     api.me = {"user": "ana", "role": "user"}
     run("cancel", "--all", "--yes")
     lists = [dict(one.url.params) for one in api.requests if one.url.path.endswith("/jobs")]
-    assert {(one["user"], one["state"]) for one in lists} == {("ana", "waiting"), ("ana", "running")}
+    statuses = {status for status in JobStatus if status not in TERMINAL}
+    assert all((one["user"], set(one["status"].split(","))) == ("ana", statuses) for one in lists)
     api.requests.clear()
     api.me = {"user": "an operator", "role": "operator"}
     run("resume", "--all", "--user", "ben", "--yes")
     asked = [dict(one.url.params) for one in api.requests if one.url.path.endswith("/jobs")]
-    assert [(one["user"], one["status"]) for one in asked] == [("ben", "SUSPENDED")]
+    assert {(one["user"], one["status"]) for one in asked} == {("ben", "SUSPENDED")}
+
+
+def test_a_job_that_moves_while_the_list_is_read_is_canceled_too(run: Run, api: Any) -> None:
+    """The first read misses a job that is just changing its status; a further read shows it."""
+    api.page_size = 200
+    every, reads = [*api.jobs], 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal reads
+        if request.method == "GET" and request.url.path.endswith("/jobs"):
+            reads += 1
+        api.jobs, api.answer = every[1:] if reads == 1 else every, None
+        response: httpx.Response = api(request)
+        api.answer = answer
+        return response
+
+    api.answer = answer
+    assert run("cancel", "--all", "--yes").exit_code == 0
+    assert set(orders(api)) == {f"{job['job_id']}/cancel" for job in every}
+
+
+def test_a_list_that_shows_another_job_each_time_is_read_three_times(run: Run, api: Any) -> None:
+    """Users may submit faster than the list is read; the command ends."""
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/me"):
+            return httpx.Response(200, json=api.me)
+        if request.method == "POST":
+            return httpx.Response(200, json={"job_id": "any", "status": "STOPPING"})
+        seen.append(f"sft-20261121-090000-{len(seen):04}")
+        return httpx.Response(200, json={"jobs": [{"job_id": one} for one in seen], "next_cursor": None})
+
+    api.answer = answer
+    assert run("cancel", "--all", "--yes").exit_code == 0
+    assert orders(api) == [f"sft-20261121-090000-{number:04}/cancel" for number in range(3)]
 
 
 def test_no_such_job_is_no_error(run: Run, api: Any) -> None:

@@ -396,7 +396,7 @@ def test_the_example_is_a_job_that_the_api_accepts(run: Run, api: Any, backend: 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("workload: ppo\n", "the key 'workload' is given twice"),
+        ("workload: ppo\n", "the key 'workload' is given twice (line "),
         ("command: &a [x]\n", "anchors and aliases are not accepted"),
     ],
 )

@@ -70,6 +70,27 @@ def test_jobs_are_found_by_the_beginning_of_their_id(api: Api) -> None:
     assert ids(api, q="sft-") == [["sft-2", "sft-1"]]
 
 
+def test_jobs_are_found_by_their_name_in_every_order(api: Api) -> None:
+    """A job without a name has none, and a name that no job can have is refused."""
+    for n, name in enumerate(("night", "", "night", "nightly")):
+        own = spec(name=name)
+        api.functions.store.create_job(job(f"job-{n}", status=JobStatus.QUEUED, queued_at=later(n), spec=own), "")
+    assert ids(api, name="night", order="newest") == [["job-2", "job-0"]]
+    assert ids(api, name="night") == [["job-0", "job-2"]]
+    assert [api.get(f"/jobs/job-{n}").body["name"] for n in range(2)] == ["night", None]
+    refused(api.get("/jobs", name="a b"), 400, "name")
+
+
+@pytest.mark.parametrize(
+    ("path", "small"), [("/jobs", "queued,Lost"), ("/instances", "available"), ("/instances", "Available,quarantined")]
+)
+def test_a_status_may_be_written_in_any_case(api: Api, path: str, small: str) -> None:
+    """A client that writes it in small letters means the same status."""
+    with_jobs(api, JobStatus.QUEUED)
+    answer = api.get(path, status=small)
+    assert (answer.status, answer.body) == (200, api.get(path, status=small.upper()).body)
+
+
 def test_a_row_has_what_a_table_shows(api: Api) -> None:
     """With the values of the whole summary."""
     api.functions.store.create_job(job(JOB, status=JobStatus.RUNNING, instances=("i-0aaaaaaaaaaaaaaaa",)), "")

@@ -94,7 +94,7 @@ def test_a_job_is_not_listed_in_a_status_that_it_has_left(api: Api) -> None:
     ("field", "value"),
     [
         ("status", "BUSY"),
-        ("status", "queued"),
+        ("status", "queud"),
         ("limit", "0"),
         ("limit", "201"),
         ("limit", "-1"),

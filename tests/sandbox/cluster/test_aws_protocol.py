@@ -1,5 +1,6 @@
 """The server on loopback, asked by a real boto3."""
 
+import json
 import socket
 import urllib.error
 import urllib.request
@@ -9,6 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from sandbox import sandbox
 from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.task_definitions import ForwardedDefinitions
 from sandbox.processes import SandboxError
@@ -292,3 +294,13 @@ def test_a_watcher_that_cannot_speak_is_an_error(server, instance_id, what, body
     """It would test nothing."""
     with pytest.raises(SandboxError, match="answered 400"):
         server.post(what, **({"instance": instance_id} | body))
+
+
+def test_a_fault_on_an_unknown_instance_names_the_running_ones(server, instance_id, tmp_path):
+    """A sentence, and not the document of the answer: people read it in the command line."""
+    state = {"sandbox": KEYS | {"ecs_endpoint_url": server.url}}
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(SandboxError) as refused:
+        sandbox.fault(tmp_path, "i-0123456789abcdef0", "xid79")
+    assert str(refused.value).startswith("there is no instance i-0123456789abcdef0; the running instances are i-")
+    assert instance_id in str(refused.value)

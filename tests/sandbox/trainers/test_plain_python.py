@@ -237,3 +237,10 @@ def test_nobody_leaves_before_rank_0_has_saved(
     with pytest.raises(Left):
         plain_python.train(plain_python.TrainerSettings.from_env(environment), Peers())  # type: ignore[arg-type]
     assert done == expected
+
+
+def test_a_job_without_a_folder_of_checkpoints_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of `submit --help` names none. Its checkpoint is among the temporary files of the instance."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    launched = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "JOB_ID": "sft-1"}
+    assert plain_python.TrainerSettings.from_env(launched).checkpoint == tmp_path / "sft-1/checkpoint.json"

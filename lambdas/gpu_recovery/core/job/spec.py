@@ -11,6 +11,8 @@ from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 """Pattern of a workload name."""
+JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+"""Pattern of the name that a user gives to a job."""
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")
 """Pattern of an ECS task definition: family or family:revision."""
 OUR_VARIABLES = frozenset(
@@ -102,6 +104,7 @@ class JobSpec:
         image: the container image. On ECS it must be that of the task definition's container. On Ray, driver and
             workers run in it.
         runtime_env: Ray's description of the driver's environment, as JSON text; "" for none.
+        name: name that the user gave to the job, "" for none. Several jobs may have the same name.
     """
 
     workload: str
@@ -125,3 +128,4 @@ class JobSpec:
     runtime_env: str = ""
     entrypoint_resources: Mapping[str, int] = field(default_factory=dict)
     image: str = ""
+    name: str = ""

@@ -14,6 +14,7 @@ from gpu_recovery.core.job.spec import (
     FAMILY,
     GROUP,
     IMAGE,
+    JOB_NAME,
     NAME,
     NNODES_MAX,
     RESERVED_PREFIXES,
@@ -70,9 +71,9 @@ def _entrypoint(value: Any) -> str:
 
 
 def _priority(value: Any) -> Priority:
-    """Read a priority by name or by number: clients send both."""
-    if isinstance(value, str) and value in Priority.__members__:
-        return Priority[value]
+    """Read a priority by its name in any case, or by its number: clients send both."""
+    if isinstance(value, str) and value.upper() in Priority.__members__:
+        return Priority[value.upper()]
     if isinstance(value, int) and not isinstance(value, bool) and value in tuple(Priority):
         return Priority(value)
     raise refusal(f"must be one of {', '.join(f'{priority.name} ({priority.value})' for priority in Priority)}")
@@ -133,6 +134,13 @@ class JobSpec(RequestModel):
     workload: Annotated[
         str, Matching(NAME, "lower-case letters, digits and dashes, at most 40, beginning with a letter")
     ]
+    name: (
+        Annotated[
+            str,
+            Matching(JOB_NAME, "letters, digits, dots, dashes and underscores, at most 63, first a letter or digit"),
+        ]
+        | None
+    ) = None
     nnodes: Annotated[int, Whole(1, NNODES_MAX)]
     n_gpus_per_node: Annotated[int, Whole(1, 16)]
     task_definition: Annotated[str, Matching(FAMILY, "an ECS task definition: family or family:revision")] | None = None

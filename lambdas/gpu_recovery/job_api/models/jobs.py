@@ -20,6 +20,7 @@ class JobRow(ResponseModel):
     """A job in a list with `fields=list`."""
 
     job_id: str
+    name: str | None
     status: JobStatus
     reason: str
     attempt: int

@@ -122,7 +122,7 @@ def _sorted_page(
 
 
 def _filter(request: Request) -> InstanceFilter:
-    names = [name for name in request.query.get("status", "").split(",") if name]
+    names = [name for name in request.query.get("status", "").upper().split(",") if name]
     if not set(names) <= set(PRESENT):
         detail = f"must be one or more of {', '.join(PRESENT)}, with commas"
         raise ApiError(400, "bad_query", "Bad status", detail, "status")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.core.job.record import TERMINAL, WAITING, JobStatus, ListedJob
-from gpu_recovery.core.job.spec import GROUP
+from gpu_recovery.core.job.spec import GROUP, JOB_NAME
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.request import TEXT, TIME, Parameter, Request, Route, between, one_of
@@ -48,7 +48,13 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
     view = job_row if request.choice("fields", "all") == "list" else job_summary
     limit = request.number("limit", PAGE_DEFAULT)
     query = JobQuery(
-        statuses, order == NEWEST, request.time("since"), prefix, request.query.get("user"), _group(request)
+        statuses,
+        order == NEWEST,
+        request.time("since"),
+        prefix,
+        request.query.get("user"),
+        _group(request),
+        _name(request),
     )
     purpose = "jobs" if order == BY_STATUS else f"jobs/{order}"
     cursor = request.query.get("cursor")
@@ -78,6 +84,7 @@ def _by_status(
         return (
             query.user in (None, job.spec.user)
             and query.group in (None, job.spec.group)
+            and query.name in (None, job.spec.name)
             and (query.since is None or job.queued_at >= query.since)
         )
 
@@ -95,7 +102,7 @@ def _by_status(
 def _statuses(request: Request) -> tuple[JobStatus, ...]:
     """Return the statuses of the list, in the order of `LISTED_STATUSES`.
 
-    API Gateway joins repeated parameters with a comma.
+    API Gateway joins repeated parameters with a comma. The case of a status does not matter.
     """
     text, state = request.query.get("status"), request.query.get("state")
     if text is not None and state is not None:
@@ -104,7 +111,7 @@ def _statuses(request: Request) -> tuple[JobStatus, ...]:
         return STATES[request.choice("state", "")]
     if text is None:
         return LISTED_STATUSES
-    names = text.split(",")
+    names = text.upper().split(",")
     if not set(names) <= set(STATUSES):
         raise ApiError(400, "bad_query", "Bad status", f"must be one of {', '.join(STATUSES)}", "status")
     return tuple(status for status in LISTED_STATUSES if status.value in names)
@@ -116,6 +123,14 @@ def _group(request: Request) -> str | None:
         detail = "must be letters, digits, dots, dashes and underscores, at most 63"
         raise ApiError(400, "bad_query", "Bad group", detail, "group")
     return group
+
+
+def _name(request: Request) -> str | None:
+    name = request.query.get("name")
+    if name is not None and not JOB_NAME.fullmatch(name):
+        detail = "must be letters, digits, dots, dashes and underscores, at most 63, first a letter or digit"
+        raise ApiError(400, "bad_query", "Bad name", detail, "name")
+    return name
 
 
 _QUERY = (
@@ -130,6 +145,7 @@ _QUERY = (
     ),
     Parameter("q", "Only jobs whose id begins with this text.", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
     Parameter("fields", "`list`: only the fields that a table of jobs shows.", one_of("all", "list")),
+    Parameter("name", "Only jobs with this name.", {"type": "string", "pattern": f"^({JOB_NAME.pattern})$"}),
     Parameter("user", "Only jobs of this user.", TEXT),
     Parameter("group", "Only jobs of this group.", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
     Parameter("since", "Only jobs submitted at or after this time.", TIME),
