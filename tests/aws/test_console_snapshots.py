@@ -14,7 +14,7 @@ from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.clients import ONE_SHORT_TRY
 from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.core.console_snapshots import SnapshotName
-from gpu_recovery.ports.errors import Unavailable
+from gpu_recovery.ports.errors import StorageFailed, Unavailable
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.lambdas.conftest import Functions, functions
@@ -51,12 +51,15 @@ def test_a_snapshot_that_was_never_written_is_none(snapshots: S3ConsoleSnapshots
     with Stubber(snapshots._s3) as s3:
         s3.add_client_error("get_object", "NoSuchKey", http_status_code=404)
         assert snapshots.load(SnapshotName.MAP) is None
-        s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
+        s3.add_client_error("get_object", "SlowDown", http_status_code=503)
         with pytest.raises(Unavailable):
+            snapshots.load(SnapshotName.MAP)
+        s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
+        with pytest.raises(StorageFailed):
             snapshots.load(SnapshotName.MAP)
         for body in (b"", b"no gzip", gzip.compress(b"no JSON"), gzip.compress(b"{}")[:-1]):
             s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, KEY)
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageFailed):
                 snapshots.load(SnapshotName.MAP)
 
 

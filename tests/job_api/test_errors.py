@@ -52,6 +52,46 @@ def test_a_record_that_nobody_can_read_is_named(api: Api) -> None:
     assert len(api.functions.logged("unreadable")) == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "answered"),
+    [
+        ("ValidationException", 400, 500),
+        ("AccessDeniedException", 400, 500),
+        ("ResourceNotFoundException", 400, 500),
+        ("ThrottlingException", 400, 503),
+        ("ProvisionedThroughputExceededException", 400, 503),
+        ("InternalServerError", 500, 503),
+    ],
+)
+def test_a_refused_read_is_an_error_and_an_unanswered_read_is_busy(
+    api: Api, code: str, status: int, answered: int
+) -> None:
+    """The console backs off after a 503. A read that DynamoDB refuses fails again, and other reads work."""
+    refusal = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    table = "gpu-recovery-event-history"
+    api.functions.aws.dynamodb = {"Query": lambda asked: refusal if asked["TableName"] == table else None}
+    answer = api.get("/incidents")
+    detail = refused(answer, answered)
+    assert ("retry-after" in answer.headers) == (answered == 503)
+    if answered == 500:
+        (logged,) = api.functions.logged("failed")
+        assert logged["function_request_id"] in detail and code in logged["exception"]
+
+
+def test_a_defect_is_named_by_its_request(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 as a problem document with the id that the log has, and without the text of the error."""
+
+    def broken(*_: object) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(import_module("gpu_recovery.aws.wiring").recovery().store, "load_job", broken)
+    answer = api.get(f"/jobs/{JOB}")
+    detail = refused(answer, 500)
+    (logged,) = api.functions.logged("failed")
+    assert logged["function_request_id"] in detail and "secret" not in detail
+    assert "secret" in logged["exception"]
+
+
 def test_an_unknown_route_is_a_problem(api: Api) -> None:
     """404 with what was asked for; 405 with the methods of a path that has others."""
     assert "/api/v2/nothing" in refused(api.get("/nothing"), 404)

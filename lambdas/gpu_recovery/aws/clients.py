@@ -15,9 +15,9 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
-from gpu_recovery.ports.errors import TryAgainSoon, Unavailable
+from gpu_recovery.ports.errors import StorageFailed, TryAgainSoon, Unavailable
 
 STANDARD_RETRIES = Config(
     retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6, max_pool_connections=64
@@ -73,6 +73,8 @@ NO_ANSWER_CODES = frozenset(
 They say nothing about the object of the call, and they leave open whether AWS carried out the call.
 """
 SERVER_ERROR = 500
+NO_CONNECTION = (HTTPClientError, ConnectionError, IncompleteReadError)
+"""Errors of botocore for a call without a whole answer: no connection, a timeout, or a connection that broke."""
 
 
 def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
@@ -94,15 +96,21 @@ def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
 
 @contextmanager
 def as_unavailable(what: str) -> Iterator[None]:
-    """Raise Unavailable for every failure of a call. The failure itself is its cause.
+    """Raise Unavailable for a call without an answer, and StorageFailed for a refused call. Their cause is the failure.
 
     Args:
         what: the storage, for the sentence of the error.
     """
     try:
         yield
-    except (BotoCoreError, ClientError, TryAgainSoon) as error:
+    except (TryAgainSoon, *NO_CONNECTION) as error:
         raise Unavailable(f"{what} did not answer") from error
+    except ClientError as error:
+        if is_no_answer(error):
+            raise Unavailable(f"{what} did not answer") from error
+        raise StorageFailed(f"{what} refused the call: {error}") from error
+    except BotoCoreError as error:  # the request is malformed, or the function has no credentials
+        raise StorageFailed(f"{what} could not be called: {error}") from error
 
 
 def is_no_answer(error: ClientError) -> bool:

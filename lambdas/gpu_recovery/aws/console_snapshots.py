@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from gpu_recovery.aws.clients import ONE_SHORT_TRY, as_unavailable, client
 from gpu_recovery.core.console_snapshots import SnapshotName
-from gpu_recovery.ports.errors import Unavailable
+from gpu_recovery.ports.errors import StorageFailed
 
 PREFIX = "console/"
 """Prefix of the keys of console snapshots."""
@@ -47,7 +47,7 @@ class S3ConsoleSnapshots:
         try:
             document: Mapping[str, Any] = json.loads(gzip.decompress(body))
         except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise Unavailable(f"the console snapshot {name} is malformed") from error
+            raise StorageFailed(f"the console snapshot {name} is malformed") from error
         return document
 
 

@@ -69,7 +69,8 @@ class AwsDeadLetters:
         """Return the approximate number of messages in the queue.
 
         Raises:
-            Unavailable: SQS does not say.
+            Unavailable: SQS did not answer.
+            StorageFailed: SQS refused the call.
         """
         names, url = ["ApproximateNumberOfMessages"], self._url(queue)
         with as_unavailable("the dead-letter queue"):

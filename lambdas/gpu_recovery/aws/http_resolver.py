@@ -13,6 +13,7 @@ from gpu_recovery.aws.http_response import response_of
 from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.aws.swagger_ui import add_swagger_ui
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.errors import failure
 from gpu_recovery.job_api.request import Route
 from gpu_recovery.job_api.response import ApiError
 from gpu_recovery.job_api.router import serve
@@ -32,7 +33,7 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
 
     Returns:
         A resolver that also serves Swagger UI, and answers unknown routes (404), methods that a path does not have
-        (405) and unreadable records (500).
+        (405), unreadable records (500) and every other error (500).
     """
     app = APIGatewayHttpResolver()
 
@@ -71,6 +72,12 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         answer = ApiError(500, "unreadable", "A record cannot be read", str(error)).response()
         return response_of(answer, app.current_event.http_method, "")
 
+    def failed(error: Exception) -> Response[str]:
+        """Log a defect or a refusal of AWS, and answer with the id of the request. API Gateway counts the 500."""
+        dependencies().log.error("failed", exc_info=error)
+        answer = failure(app.lambda_context.aws_request_id)
+        return response_of(answer, app.current_event.http_method, "")
+
     def no_route(error: NotFoundError) -> Response[str]:
         """Answer a path that no route has as it is. Its ids may have slashes."""
         request = app.current_event
@@ -89,6 +96,7 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
 
     add_swagger_ui(app)
     app.exception_handler(ItemUnreadable)(unreadable)
+    app.exception_handler(Exception)(failed)
     app.not_found(no_route)
     return app
 

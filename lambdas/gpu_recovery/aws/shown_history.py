@@ -14,7 +14,7 @@ NAME = "the event history"
 
 @dataclass(frozen=True, slots=True)
 class ShownHistory:
-    """`ports.event_history.HistoryReader` on the reader `history`. Every failure is raised as Unavailable."""
+    """`ports.event_history.HistoryReader` on the reader `history`, with the errors that `as_unavailable` raises."""
 
     history: HistoryReader
 

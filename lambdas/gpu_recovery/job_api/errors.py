@@ -24,7 +24,7 @@ KINDS: tuple[type[Exception], ...] = (
     RayUnreachable,
     *BUSY,
 )
-"""Errors that become a problem document. Any other error is a defect or a refusal of AWS, and is raised."""
+"""Errors that a client can act on. Any other error is a defect or a refusal of AWS, and is answered with `failure`."""
 
 
 def problems_of(error: SpecInvalid) -> tuple[tuple[str, str], ...]:
@@ -35,6 +35,12 @@ def problems_of(error: SpecInvalid) -> tuple[tuple[str, str], ...]:
 def response_to(error: Exception) -> ApiResponse:
     """Return the problem document for an error of one of the types in `KINDS`."""
     return _api_error(error).response()
+
+
+def failure(request_id: str) -> ApiResponse:
+    """Return the problem document for a defect or a refusal of AWS. The log has the error under the request id."""
+    detail = f"the request failed; the log of the job API has the error under the request id {request_id}"
+    return ApiError(500, "failed", "The request failed", detail).response()
 
 
 def _api_error(error: Exception) -> ApiError:

@@ -11,7 +11,7 @@ from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.routes.events import latest_events
 from gpu_recovery.job_api.routes.incidents import latest_incidents
 from gpu_recovery.job_api.routes.summary import figures_by_day, fleet_total
-from gpu_recovery.ports.errors import Unavailable
+from gpu_recovery.ports.errors import StorageFailed
 from gpu_recovery.wire.event_history import event_view, figures_view, incident_view
 
 INCIDENTS_MAX = EVENTS_MAX = 20
@@ -25,7 +25,8 @@ def open_incident_views(dependencies: Dependencies, now: datetime) -> list[dict[
     """Return the open incidents, the newest first, read at most once in five seconds.
 
     Raises:
-        Unavailable: the event history did not answer, or holds an event that cannot be read.
+        Unavailable: the event history did not answer.
+        StorageFailed: it refused the read, or holds an event that cannot be read.
     """
 
     def read() -> list[dict[str, Any]]:
@@ -39,7 +40,8 @@ def latest_event_views(dependencies: Dependencies, now: datetime) -> list[dict[s
     """Return the last events, the newest last, read at most once in five seconds.
 
     Raises:
-        Unavailable: the event history did not answer, or holds an event that cannot be read.
+        Unavailable: the event history did not answer.
+        StorageFailed: it refused the read, or holds an event that cannot be read.
     """
 
     def read() -> list[dict[str, Any]]:
@@ -53,7 +55,8 @@ def week_view(dependencies: Dependencies, now: datetime) -> dict[str, Any] | Non
     """Return the figures of the last seven days, read at most once a minute; None if no day was rolled up yet.
 
     Raises:
-        Unavailable: the event history did not answer, or holds figures that cannot be read.
+        Unavailable: the event history did not answer.
+        StorageFailed: it refused the read, or holds figures that cannot be read.
     """
 
     def read() -> dict[str, Any] | None:
@@ -68,4 +71,4 @@ def _readable(read: Callable[[], Value]) -> Value:
     try:
         return read()
     except RecordedEventUnreadable as error:
-        raise Unavailable("the event history holds a text that cannot be read") from error
+        raise StorageFailed("the event history holds a text that cannot be read") from error

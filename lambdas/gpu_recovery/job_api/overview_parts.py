@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.ports.errors import Unavailable
+from gpu_recovery.ports.errors import StorageFailed, Unavailable
 
 BEGIN_WITHIN = timedelta(seconds=5)
 """Time in which an overview begins to read its parts. A storage that does not answer costs 1.5 s for each part."""
@@ -35,7 +35,10 @@ class OverviewParts:
         self.missing: list[OverviewPart] = []
 
     def read(self, part: OverviewPart, read: Callable[[datetime], Value]) -> Value | None:
-        """Return what `read` returns for the present time; None if the part is missing."""
+        """Return what `read` returns for the present time; None if the part is missing.
+
+        A storage that did not answer is logged as a warning, and a storage that refused the read as an error.
+        """
         now = self._clock()
         try:
             if now - self._began > BEGIN_WITHIN:
@@ -43,5 +46,7 @@ class OverviewParts:
             return read(now)
         except Unavailable as error:
             self._log.warning(f"overview without {part}", exc_info=error)
-            self.missing.append(part)
-            return None
+        except StorageFailed as error:
+            self._log.error(f"overview without {part}", exc_info=error)
+        self.missing.append(part)
+        return None

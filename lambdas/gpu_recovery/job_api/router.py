@@ -101,7 +101,7 @@ def serve(
     """Return the response of `route`, or a problem document.
 
     The caller is authenticated before any other part of the request is read. Errors of the types in `errors.KINDS`
-    become problem documents. Every other error is raised.
+    become problem documents. Every other error is raised, and the resolver answers with 500.
 
     Args:
         dependencies: what the route may use.

@@ -40,6 +40,7 @@ class TimedCache(Generic[Value]):
 
         Raises:
             Unavailable: `read` raised it, now or a few seconds ago, and no value of the last minute is kept.
+            StorageFailed: `read` raised it.
         """
         kept, failed = self._values.get(key), self._failures.get(key)
         if kept is not None and now - kept[1] < self._ttl:
@@ -72,6 +73,7 @@ class SnapshotCache:
 
         Raises:
             Unavailable: the storage did not answer, now or a few seconds ago.
+            StorageFailed: the storage refused the read.
         """
         snapshots = self._snapshots
         return self._cache.get(name, now, lambda: (snapshots.load(name) if snapshots is not None else None) or {})
@@ -88,6 +90,7 @@ class DeadLetterCounts:
 
         Raises:
             Unavailable: SQS did not answer, now or a few seconds ago.
+            StorageFailed: SQS refused the call.
         """
 
         def depths() -> dict[str, int]:

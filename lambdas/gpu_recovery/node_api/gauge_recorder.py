@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.gpu_history import sample_text
-from gpu_recovery.ports.errors import Unavailable
+from gpu_recovery.ports.errors import StorageFailed, Unavailable
 from gpu_recovery.ports.gpu_history import GpuHistory
 
 
@@ -20,7 +20,7 @@ class GaugeRecorder:
     """
 
     history: GpuHistory
-    failed: Callable[[Unavailable], object]
+    failed: Callable[[Unavailable | StorageFailed], object]
 
     def record(self, instance_id: str, inventory: Mapping[str, object], at: datetime) -> None:
         """Write the gauges of an inventory. A later inventory of the same minute replaces the earlier one."""
@@ -28,5 +28,5 @@ class GaugeRecorder:
             text = sample_text(inventory)
             if text is not None:
                 self.history.write(instance_id, at.replace(second=0, microsecond=0), text)
-        except Unavailable as error:  # the heartbeat is saved already, and worth more than a sample
+        except (Unavailable, StorageFailed) as error:  # the heartbeat is saved already, and worth more than a sample
             self.failed(error)

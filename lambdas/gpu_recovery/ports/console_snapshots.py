@@ -37,14 +37,16 @@ class ConsoleSnapshots(Protocol):
             text: the document as JSON.
 
         Raises:
-            Unavailable: the document is not saved.
+            Unavailable: the storage did not answer.
+            StorageFailed: the storage refused the document.
         """
 
     def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
         """Return the document that was saved last under the name; None if there is none.
 
         Raises:
-            Unavailable: the storage does not answer, or the document is malformed.
+            Unavailable: the storage did not answer.
+            StorageFailed: the storage refused the read, or the document is malformed.
         """
 
 

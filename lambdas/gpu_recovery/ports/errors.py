@@ -51,7 +51,11 @@ class VerdictUnreadable(RecoveryError):
 
 
 class Unavailable(RecoveryError):
-    """Storage that no decision reads did not answer, or refused a read. Requests that show its content fail."""
+    """Storage that no decision reads did not answer: a throttle, a timeout, or an error of the server. It passes."""
+
+
+class StorageFailed(RecoveryError):
+    """Storage that no decision reads refused a call, or its content is malformed. A repeated call fails again."""
 
 
 class TryAgainSoon(RecoveryError):

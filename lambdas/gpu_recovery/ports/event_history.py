@@ -10,7 +10,10 @@ from gpu_recovery.core.event_history.streams import HistoryItem, StoredItem
 
 
 class HistoryReader(Protocol):
-    """Reads of the event history. The reader of the job API raises Unavailable if it gets no answer."""
+    """Reads of the event history. The reader of the job API raises Unavailable and StorageFailed.
+
+    Unavailable: no answer. StorageFailed: a refused read.
+    """
 
     def read(
         self, stream: str, limit: int, *, after: str = "", before: str = "", newest_first: bool = False
