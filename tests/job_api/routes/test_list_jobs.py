@@ -131,6 +131,17 @@ def test_a_job_id_with_a_slash_is_read_and_canceled(api: Api) -> None:
     assert api.post("/jobs/team%2Frun-17/cancel").body["status"] == "CANCELED"
 
 
+def test_a_wrong_path_below_a_job_is_no_missing_job(api: Api) -> None:
+    """The path could also be the id of an adopted job, so the answer names both."""
+    api.functions.store.create_job(job(JOB), "")
+    for path in (f"/jobs/{JOB}/nonsense", f"/jobs/{JOB}/logs/9"):
+        answer = api.get(path)
+        assert f"/api/v2{path}" in refused(answer, 404)
+        assert answer.body["code"] == "no_such_path"
+    answer = api.get("/jobs/team%2Frun-18/explain")
+    assert (answer.status, answer.body["code"], answer.body["job_id"]) == (404, "no_such_job", "team/run-18")
+
+
 @pytest.mark.parametrize("name", ["x" * 256, "%ff", "%ED%A0%80", "é", "%00" * 200, "x" * 5_000])
 def test_an_id_that_nothing_can_have_is_not_found(api: Api, name: str) -> None:
     """Without a word to a table that could not take it."""

@@ -147,10 +147,13 @@ def job_of_path(dependencies: Dependencies, request: Request) -> Job:
     """Return the job that the path names.
 
     Raises:
-        ApiError: 404, there is no such job.
+        ApiError: 404, there is no such job, or no such path below a job.
     """
     job_id = request.named["job_id"]
     job = dependencies.recovery.store.load_job(job_id)
+    if job is None and "/" in job_id and request.path.endswith(job_id):  # a wrong path below a job looks like its id
+        detail = f"there is no {request.method} {request.path}, and no job {job_id}"
+        raise ApiError(404, "no_such_path", "No such path", detail, job_id=job_id)
     if job is None:
         raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}", job_id=job_id)
     return job
