@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.routes.events import latest_events
-from gpu_recovery.job_api.routes.incidents import latest_incidents
-from gpu_recovery.job_api.routes.summary import figures_by_day, fleet_total
+from gpu_recovery.job_api.history_queries import figures_by_day, fleet_total, latest_events, latest_incidents
 from gpu_recovery.ports.errors import StorageFailed
 from gpu_recovery.wire.event_history import event_view, figures_view, incident_view
 

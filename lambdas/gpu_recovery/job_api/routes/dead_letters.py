@@ -42,6 +42,7 @@ def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiRes
             dependencies.log.info("redriven", extra=results[-1])
         depths |= {queue.value: dead_letters.depth(queue) for queue in queues}
     except Exception as error:
+        # Every error, also a defect: letters are sent and deleted already, and the operator must learn which of them.
         if not results:
             raise
         dependencies.log.exception("the redrive has stopped half-way")

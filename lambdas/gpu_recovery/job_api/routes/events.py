@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 
-from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent, event_of
+from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 from gpu_recovery.core.event_history.streams import (
-    EVENT,
     StoredItem,
-    day_of,
-    day_stream,
     incident_stream,
     instance_stream,
     job_stream,
 )
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.history_queries import LATE, following_events, latest_events
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiError, ApiResponse
-from gpu_recovery.ports.errors import CursorInvalid
-from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.wire.event_history import event_view
 
 PAGE_DEFAULT, PAGE_MAX = 50, 200
 """Events of an answer: default and upper bound."""
-READ_MAX = 1_000
-"""Events that one request reads at most to find those that match the query."""
-DAYS_MAX = 7
-"""Days that a request without a position in one stream goes back at most."""
 STREAM_CHARACTERS_MAX = 300
 """Upper bound of the characters of an id in a query, and of the word before it."""
-LATE = timedelta(seconds=30)
-"""Time within which an event usually arrives. A client reads the events of so long again, so that an event that another
-overtakes is not missed. The client gets such events twice, and knows them by their id."""
 KINDS = [kind.value for kind in EventKind]
 
 
@@ -66,7 +54,8 @@ def list_events(dependencies: Dependencies, request: Request) -> ApiResponse:
         following = _Cursor(old[-1] if old else utc_text(now - LATE))
     else:
         asked = _Cursor.of(verified_position(dependencies.cursor_key(), purpose, cursor))
-        events, positions, is_end = _following(dependencies.history, stream, asked.after, limit, matches, now, chunk)
+        history = dependencies.history
+        events, positions, is_end = following_events(history, stream, asked.after, limit, matches, now, chunk)
         following = asked.following(positions, is_end, utc_text(now - LATE))
     return ApiResponse(
         200,
@@ -136,68 +125,6 @@ def _stream(request: Request) -> str:
         if len(stream) > STREAM_CHARACTERS_MAX or not (stream.isascii() and stream.isprintable()):
             raise ApiError(400, "bad_query", f"Bad {name}", "must be an id", name)
     return named[0][1] if named else ""
-
-
-def latest_events(
-    history: HistoryReader, stream: str, limit: int, matches: _Matches, now: datetime, chunk: int
-) -> _Found:
-    """Return the latest events that match. The history is read in chunks of so many events."""
-    found: _Found = []
-    today, left = day_of(now), READ_MAX
-    streams = [stream] if stream else [day_stream(today - timedelta(days=back)) for back in range(DAYS_MAX)]
-    for each in streams:
-        before = ""
-        while left > 0 and len(found) < limit:
-            wanted = min(left, chunk)
-            items = history.read(each, wanted, before=before, newest_first=True)
-            found += [(item, event) for item in items if matches(event := event_of(item.attributes[EVENT]))]
-            left -= len(items)
-            if len(items) < wanted:
-                break
-            before = items[-1].position
-        if left <= 0 or len(found) >= limit:
-            break
-    return found[:limit][::-1]
-
-
-def _following(
-    history: HistoryReader, stream: str, after: str, limit: int, matches: _Matches, now: datetime, chunk: int
-) -> tuple[_Found, list[str], bool]:
-    """Return the first events after a position that match.
-
-    Returns:
-        The events, the positions of all that were read up to the last of them, and whether there are no more.
-    """
-    found: _Found = []
-    positions: list[str] = []
-    for each in [stream] if stream else _days_since(after, now):
-        while (left := READ_MAX - len(positions)) > 0:
-            items = history.read(each, min(left, chunk), after=after)
-            for item in items:
-                after = item.position
-                positions.append(after)
-                if matches(event := event_of(item.attributes[EVENT])):
-                    found.append((item, event))
-                if len(found) >= limit:
-                    return found, positions, False
-            if len(items) < min(left, chunk):
-                break
-        else:
-            return found, positions, False
-    return found, positions, True
-
-
-def _days_since(position: str, now: datetime) -> Iterator[str]:
-    """Yield the streams of the days from a position to now, at most DAYS_MAX."""
-    try:
-        first = date.fromisoformat(position[:10])
-    except ValueError as error:
-        raise CursorInvalid("the cursor is of another release: begin without one") from error
-    last = day_of(now + LATE)
-    day = max(first, last - timedelta(days=DAYS_MAX))
-    while day <= last:
-        yield day_stream(day)
-        day += timedelta(days=1)
 
 
 ROUTES = (

@@ -7,34 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_recovery.core.console_snapshots import SnapshotName
+from gpu_recovery.core.console_snapshots import SnapshotName, map_document, members_document
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiResponse
 
-_EMPTY_MAP: dict[str, Any] = {
-    "as_of": None,
-    "members": None,
-    "statuses": [],
-    "jobs": [],
-    "status": "",
-    "flags": "",
-    "job": "",
-    "status_at": "",
-    "utilisation": None,
-}
-_EMPTY_MEMBERS: dict[str, Any] = {
-    "as_of": None,
-    "members": None,
-    "ids": [],
-    "gpus": "",
-    "groups": [],
-    "group": "",
-    "zones": [],
-    "zone": "",
-    "racks": [],
-    "rack": "",
-}
+_NONE = {"as_of": None, "members": None}
+_EMPTY_MAP: dict[str, Any] = {**map_document((), ""), **_NONE, "statuses": [], "utilisation": None}
+_EMPTY_MEMBERS: dict[str, Any] = {**members_document(()), **_NONE}
 
 
 def read_map(dependencies: Dependencies, request: Request) -> ApiResponse:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from gpu_recovery.core.event_history.recorded_event import RecordedEvent, event_of
+from gpu_recovery.core.event_history.recorded_event import RecordedEvent
 from gpu_recovery.core.event_history.repairs import BEFORE, repairs_between
-from gpu_recovery.core.event_history.streams import EVENT, instance_stream, job_stream
+from gpu_recovery.core.event_history.streams import instance_stream, job_stream
 from gpu_recovery.core.event_history.timeline import attempt_phases, blamed_instances, moments_of, rank_rows
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.history_queries import events_of
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.job_api.routes.jobs import job_of_path
-from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.wire.event_history import attempt_timeline_view, phase_views
 from gpu_recovery.wire.json_body import time_text
 
@@ -33,7 +31,7 @@ def read_timeline(dependencies: Dependencies, request: Request) -> ApiResponse:
         ApiError: 404, there is no such job.
     """
     job, now = job_of_path(dependencies, request), dependencies.recovery.clock()
-    events = _events(dependencies.history, job.job_id)
+    events = events_of(dependencies.history, job_stream(job.job_id), EVENTS_MAX, newest_first=True)
     phases = attempt_phases(moments_of((event for event in events if not event.is_about_instance), job.history))
     numbers = range(max(1, job.attempt - ATTEMPTS_MAX + 1), job.attempt + 1)
     stored = dependencies.attempts.of(job.job_id, numbers) if numbers else {}
@@ -50,7 +48,9 @@ def read_timeline(dependencies: Dependencies, request: Request) -> ApiResponse:
             named = blamed_instances((event for event in events if event.attempt == number), failure)
             for name in named:
                 if name not in repairs:
-                    repairs[name] = _repairs(dependencies.history, name, course[0].since)
+                    after = utc_text(course[0].since - BEFORE)
+                    stream = instance_stream(name)
+                    repairs[name] = events_of(dependencies.history, stream, REPAIR_EVENTS_MAX, after=after)
                 about += repairs_between(repairs[name], course[0].since, course[-1].until or now)
         rows = rank_rows(instances, about, None if failure is None else failure.rank)
         views.append(attempt_timeline_view(job.job_id, number, course, failure, rows))
@@ -66,16 +66,6 @@ def read_timeline(dependencies: Dependencies, request: Request) -> ApiResponse:
             "is_complete": len(events) < EVENTS_MAX,
         },
     )
-
-
-def _repairs(history: HistoryReader, instance_id: str, since: datetime) -> list[RecordedEvent]:
-    items = history.read(instance_stream(instance_id), REPAIR_EVENTS_MAX, after=utc_text(since - BEFORE))
-    return [event_of(item.attributes[EVENT]) for item in items]
-
-
-def _events(history: HistoryReader, job_id: str) -> list[RecordedEvent]:
-    items = history.read(job_stream(job_id), EVENTS_MAX, newest_first=True)
-    return [event_of(item.attributes[EVENT]) for item in items]
 
 
 ROUTES = (
