@@ -67,17 +67,6 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         if pattern is not None:
             slashed.append((route.method, pattern, handler))
 
-    def unreadable(error: ItemUnreadable) -> Response[str]:
-        dependencies().log.error("unreadable", exc_info=error)
-        answer = ApiError(500, "unreadable", "A record cannot be read", str(error)).response()
-        return response_of(answer, app.current_event.http_method, "")
-
-    def failed(error: Exception) -> Response[str]:
-        """Log a defect or a refusal of AWS, and answer with the id of the request. API Gateway counts the 500."""
-        dependencies().log.error("failed", exc_info=error)
-        answer = failure(app.lambda_context.aws_request_id)
-        return response_of(answer, app.current_event.http_method, "")
-
     def no_route(error: NotFoundError) -> Response[str]:
         """Answer a path that no route has as it is. Its ids may have slashes."""
         request = app.current_event
@@ -95,10 +84,27 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         return response_of(ApiError(404, "no_such_route", "Not found", detail).response(), request.http_method, "")
 
     add_swagger_ui(app)
-    app.exception_handler(ItemUnreadable)(unreadable)
-    app.exception_handler(Exception)(failed)
+    _answer_errors(app, dependencies)
     app.not_found(no_route)
     return app
+
+
+def _answer_errors(app: APIGatewayHttpResolver, dependencies: Callable[[], Dependencies]) -> None:
+    """Answer unreadable records and every other error with 500, as problem documents."""
+
+    def unreadable(error: ItemUnreadable) -> Response[str]:
+        dependencies().log.error("unreadable", exc_info=error)
+        answer = ApiError(500, "unreadable", "A record cannot be read", str(error)).response()
+        return response_of(answer, app.current_event.http_method, "")
+
+    def failed(error: Exception) -> Response[str]:
+        """Log a defect or a refusal of AWS, and answer with the id of the request. API Gateway counts the 500."""
+        dependencies().log.error("failed", exc_info=error)
+        answer = failure(app.lambda_context.aws_request_id)
+        return response_of(answer, app.current_event.http_method, "")
+
+    app.exception_handler(ItemUnreadable)(unreadable)
+    app.exception_handler(Exception)(failed)
 
 
 def _pattern_with_slashes(path: str) -> re.Pattern[str] | None:
