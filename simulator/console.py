@@ -151,10 +151,12 @@ class _Writer(SnapshotWriter):
         self._console, self._name = console, name
         super().__init__(_Snapshots(console, name), console.clock, lambda snapshot, failure: None)
 
-    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> frozenset[SnapshotName]:
+    def write(
+        self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]], as_of: datetime | None = None
+    ) -> frozenset[SnapshotName]:
         """Write the documents, and note the time that it took."""
         began = self._console.clock()
-        failed = super().write(documents)
+        failed = super().write(documents, as_of)
         self._console.spend(self._name, began)
         return failed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from gpu_recovery.ports.store import Store
 from gpu_recovery.scheduler.console_snapshot import FRESH, QueueSnapshots
 from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, run_pass
 from gpu_recovery.wire import queue as queue_wire
+from gpu_recovery.wire.json_body import time_text
 
 from simulator.memory_store.console_snapshots import MemorySnapshots
 from tests.scheduler.test_schedule import Cluster
@@ -138,6 +140,23 @@ def test_passes_in_quick_succession_build_one_snapshot(shown: Shown) -> None:
     names.clear()
     shown.schedule("later/1")
     assert "later" in shown.ids("waiting") and names.count("quota_used") == reads_of_a_pass + 1
+
+
+def test_a_queue_that_is_written_later_has_the_time_of_its_pass(shown: Shown) -> None:
+    """An operator who reads "as of 9:00" relies on it. A job that the pass has placed runs since then, too."""
+    shown.cluster.submit("a", nodes=1)
+    shown.schedule()
+    shown.cluster.now += FRESH / 2
+    shown.cluster.submit("late")
+    shown.schedule("late/1")
+    passed = shown.cluster.now
+    shown.cluster.now += timedelta(seconds=50)
+    shown.cluster.submit("later")  # whose message has not arrived yet
+    shown.schedule(TICK)
+    document = shown.snapshots.documents[SnapshotName.QUEUE]
+    assert (shown.ids("running"), shown.ids("waiting")) == (["a", "late"], [])
+    assert document["as_of"] == f"{passed:%Y-%m-%dT%H:%M:%SZ}"
+    assert shown.running("late")["since"] == time_text(passed)
 
 
 def test_storage_that_does_not_answer_is_not_asked_by_every_pass(store: Store) -> None:

@@ -149,9 +149,11 @@ def test_the_limits_are_those_of_the_clients() -> None:
 def snapshot_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed write of a snapshot fails the round."""
 
-    def write(writer: Any, documents: Mapping[SnapshotName, Callable[[], Any]]) -> frozenset[SnapshotName]:
+    def write(
+        writer: Any, documents: Mapping[SnapshotName, Callable[[], Any]], as_of: datetime | None = None
+    ) -> frozenset[SnapshotName]:
         for name, document in documents.items():
-            writer._write(name, document(), writer._clock())
+            writer._write(name, document(), writer._clock(), writer._clock())
         return frozenset()
 
     monkeypatch.setattr(SnapshotWriter, "write", write)
@@ -181,10 +183,10 @@ def snapshot_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed write is repeated within the round."""
     real = SnapshotWriter.write
 
-    def write(writer: SnapshotWriter, documents: Any) -> frozenset[SnapshotName]:
+    def write(writer: SnapshotWriter, documents: Any, as_of: datetime | None = None) -> frozenset[SnapshotName]:
         for _ in range(2):
-            real(writer, documents)
-        return real(writer, documents)
+            real(writer, documents, as_of)
+        return real(writer, documents, as_of)
 
     monkeypatch.setattr(SnapshotWriter, "write", write)
 

@@ -69,13 +69,16 @@ class SnapshotWriter:
         self._written: dict[SnapshotName, tuple[str, datetime]] = {}
         self._tried: dict[SnapshotName, datetime] = {}
 
-    def write(self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]]) -> frozenset[SnapshotName]:
+    def write(
+        self, documents: Mapping[SnapshotName, Callable[[], Mapping[str, Any]]], as_of: datetime | None = None
+    ) -> frozenset[SnapshotName]:
         """Write the documents, each with `as_of`, the time of its content. Never raise.
 
         The snapshot that was written longest ago comes first. If the storage is slow, the others follow in later runs.
 
         Args:
             documents: a function that builds the document, by name. Its failure is reported as that of a write.
+            as_of: the time of the content; None: the present time.
 
         Returns:
             The names of the snapshots that failed.
@@ -88,7 +91,7 @@ class SnapshotWriter:
                 if now - began > BEGIN_WITHIN:
                     raise TimeoutError(f"the other snapshots took {(now - began).total_seconds():.1f} s")
                 self._tried[name] = now
-                self._write(name, documents[name](), began)
+                self._write(name, documents[name](), began, as_of or began)
             except Exception as failure:  # noqa: BLE001 - the console must not disturb the function that writes
                 self._failed(name, failure)
                 failed.add(name)
@@ -103,13 +106,13 @@ class SnapshotWriter:
         written = self._written.get(name)
         return written[1].timestamp() if written is not None else 0.0
 
-    def _write(self, name: SnapshotName, document: Mapping[str, Any], now: datetime) -> None:
+    def _write(self, name: SnapshotName, document: Mapping[str, Any], now: datetime, at: datetime) -> None:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         refresh = MEMBERS_REFRESH if name is SnapshotName.MEMBERS else REFRESH
         last = self._written.get(name)
         if last is not None and last[0] == digest and now - last[1] < refresh:
             return
-        as_of = f'{{"as_of":"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"'
+        as_of = f'{{"as_of":"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"'
         self._snapshots.save(name, f"{as_of},{text[1:]}" if document else f"{as_of}}}")
         self._written[name] = (digest, now)

@@ -41,7 +41,7 @@ class QueueSnapshots:
     def __init__(self, writer: SnapshotWriter) -> None:
         self._writer = writer
         self._left: PassResult | None = None
-        """The last pass, if it was not written."""
+        """The last pass, if it was not written. Its snapshot has the time of the pass, when it is written at last."""
 
     def write(self, recovery: Recovery, result: PassResult) -> None:
         """Write the queue as the pass has left it, if there is time. Never raise.
@@ -65,7 +65,7 @@ class QueueSnapshots:
         elif not self._writer.is_old(SnapshotName.QUEUE, FRESH):
             self._left = result
             return
-        failed = self._writer.write({SnapshotName.QUEUE: lambda: _document(recovery, result)})
+        failed = self._writer.write({SnapshotName.QUEUE: lambda: _document(recovery, result)}, result.at)
         self._left = result if failed else None
 
 
@@ -74,8 +74,8 @@ def _document(recovery: Recovery, result: PassResult) -> dict[str, Any]:
 
 
 def queue_after(recovery: Recovery, result: PassResult) -> QueueView:
-    """Return the queue as the pass has left it."""
-    now, policy, store = recovery.clock(), recovery.policy, recovery.store
+    """Return the queue as the pass has left it, at the time of the pass. Counts of quotas are read now."""
+    now, policy, store = result.at or recovery.clock(), recovery.policy, recovery.store
     reading = result.reading or read(recovery)
     entries, snapshot = dict(reading.entries), reading.snapshot
     failures = list(reading.unreadable)

@@ -80,7 +80,7 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     snapshot = reading.snapshot
     if not snapshot.waiting:
         recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
-        return PassResult(reading)
+        return PassResult(reading, at=now)
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
@@ -115,7 +115,7 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left, since))
     for failure in failures:
         recovery.decision_log.placement_failed(failure)
-    return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left)
+    return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left, at=now)
 
 
 class _Deliveries:
@@ -217,6 +217,7 @@ class PassResult:
     placed:    the number of jobs that accepted their placement.
     waiting:   the number of jobs that the last pass has left in the queue.
     is_whole:  False if a later pass has begun, which has read every change of this pass.
+    at:        time of the pass, at which its reading and its decisions hold; None if no pass was necessary.
     """
 
     reading: QueueReading | None = None
@@ -225,6 +226,7 @@ class PassResult:
     placed: int = 0
     waiting: int = 0
     is_whole: bool = True
+    at: datetime | None = None
 
 
 def read_snapshot(recovery: Recovery) -> Snapshot:
