@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from benchmarks.fleet_operation import OPERATIONS, first_page
@@ -31,10 +32,10 @@ def _spent_on_snapshots(operation: Callable[[], int]) -> float:
 
     write, spent = SnapshotWriter.write, 0.0
 
-    def timed(self: SnapshotWriter, documents: Any) -> frozenset[Any]:
+    def timed(self: SnapshotWriter, documents: Any, as_of: datetime | None = None) -> frozenset[Any]:
         nonlocal spent
         began = time.process_time()
-        left = write(self, documents)
+        left = write(self, documents, as_of)
         spent += time.process_time() - began
         return left
 

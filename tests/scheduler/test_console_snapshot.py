@@ -15,7 +15,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.ports.errors import TermOver, Unavailable
 from gpu_recovery.ports.store import Store
-from gpu_recovery.scheduler.console_snapshot import FRESH, QueueSnapshots
+from gpu_recovery.scheduler.console_snapshot import FRESH, QueueSnapshots, queue_after
 from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, run_pass
 from gpu_recovery.wire import queue as queue_wire
 from gpu_recovery.wire.json_body import time_text
@@ -222,6 +222,24 @@ def test_a_snapshot_has_a_bounded_number_of_jobs(shown: Shown, monkeypatch: pyte
     document = shown.snapshots.documents[SnapshotName.QUEUE]
     assert (shown.ids("waiting"), document["waiting_more"], document["running_more"]) == (["w-1", "w-2"], 2, 0)
     assert sum(total["queued"]["jobs"] for total in document["totals"]) == 4
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 9])
+def test_the_first_jobs_of_a_snapshot_are_those_of_the_pages(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Only jobs that can be among the first are sorted: of each group the first in line, and those out of line."""
+    monkeypatch.setattr(queue_wire, "SNAPSHOT_JOBS_MAX", most)
+    for n, group in enumerate(["", "b", "", "b", "", "a", ""]):
+        shown.cluster.submit(f"w-{n}", nodes=2, group=group)
+    store = shown.cluster.store
+    store.save_job(replace(shown.cluster.job("w-3"), not_before=shown.cluster.now + timedelta(hours=1)))
+    result = run_pass(shown.cluster.recovery)
+    view = queue_after(shown.cluster.recovery, result)
+    waiting = queue_wire.waiting_entries(view)
+    assert len(waiting) == 6 and len({entry.group for entry in waiting}) == 3
+    expected = sorted(waiting, key=queue_wire.queue_order(view))[:most]
+    assert queue_wire.first_waiting(waiting, view) == expected
 
 
 def _counted(shown: Shown) -> list[str]:

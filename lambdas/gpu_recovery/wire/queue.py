@@ -6,7 +6,7 @@ not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -35,12 +35,12 @@ def queue_document(view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
         and `running_more`, the numbers of the others; `groups`, the names of all groups with a job; `totals`, `quotas`,
         `reservations` and `unreadable`.
     """
-    waiting = sorted(waiting_entries(view), key=queue_order(view))
+    waiting = waiting_entries(view)
     running = running_jobs(view, policy)
     entries = {**view.entries, **view.on_ray}
     return {
         "groups": sorted({entry.group for entry in waiting} | {job.group for job in running}),
-        "waiting": [_snapshot_row(entry, view, policy) for entry in waiting[:SNAPSHOT_JOBS_MAX]],
+        "waiting": [_snapshot_row(entry, view, policy) for entry in first_waiting(waiting, view)],
         "waiting_more": max(0, len(waiting) - SNAPSHOT_JOBS_MAX),
         "running": [running_view(job, entries[job.job_id], view) for job in running[:SNAPSHOT_JOBS_MAX]],
         "running_more": max(0, len(running) - SNAPSHOT_JOBS_MAX),
@@ -73,6 +73,23 @@ def summary_of(view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
 def waiting_entries(view: QueueView) -> list[Entry]:
     """Return the entries of all waiting jobs, in any order."""
     return [entry for entry in ({**view.entries, **view.on_ray}).values() if entry.waits]
+
+
+def first_waiting(waiting: Collection[Entry], view: QueueView) -> list[Entry]:
+    """Return the first `SNAPSHOT_JOBS_MAX` waiting jobs in the order of `queue_order`.
+
+    Only jobs that can be among them are sorted. In each group these are the jobs with the lowest positions, and the
+    jobs that would start or are not considered.
+    """
+    rejected, most = view.placement.rejected, SNAPSHOT_JOBS_MAX
+    positions = dict[str, list[int]]()
+    for rejection in rejected:
+        positions.setdefault(rejection.group, []).append(rejection.position)
+    last = {group: sorted(numbers)[:most][-1] for group, numbers in positions.items()}
+    first = [view.entries[each.job_id] for each in rejected if each.position <= last[each.group]]
+    if len(waiting) > len(rejected):
+        first += [entry for entry in waiting if entry.job_id not in view.rejections]
+    return sorted(first, key=queue_order(view))[:most]
 
 
 def running_jobs(view: QueueView, policy: RecoveryPolicy) -> list[RunningJob]:

@@ -226,6 +226,7 @@ class Rejection:
     """
 
     job_id: str
+    group: str
     version: int
     attempt: int
     sentence: str

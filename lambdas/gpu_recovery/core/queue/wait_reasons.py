@@ -26,12 +26,12 @@ class WaitReasons:
 
     def of_quota(self, job: WaitingJob, position: int, refused: tuple[RejectionKind, str]) -> Rejection:
         """Return the reason of a job that a quota blocks."""
-        return Rejection(job.job_id, job.version, job.attempt, refused[1], refused[0], position)
+        return Rejection(job.job_id, job.group, job.version, job.attempt, refused[1], refused[0], position)
 
     def of_permission(self, job: WaitingJob, position: int, hold: LaunchHold) -> Rejection:
         """Return the reason of a job that AWS would not let the deployment launch."""
         sentence = f"gpu-recovery lacks the permission {hold.permission}; one launch at a time is tried again"
-        return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.PERMISSION, position)
+        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, RejectionKind.PERMISSION, position)
 
     def of_cluster(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job that is too large for the hosts that work without an operator."""
@@ -41,12 +41,14 @@ class WaitReasons:
         has = f"has {there}, used or free; {without}" if without else "has not that many, used or free"
         sentence = f"needs {_wanted(job)}; {where} {has}"
         short_of = RejectionKind.HELD if there + held >= job.nodes else RejectionKind.CLUSTER
-        return Rejection(job.job_id, job.version, job.attempt, sentence, short_of, position)
+        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, short_of, position)
 
     def of_queue_order(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job behind the head of the queue that fits no backfill window."""
         sentence, blockers, at = self._behind
-        return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.TURN, position, blockers, at)
+        return Rejection(
+            job.job_id, job.group, job.version, job.attempt, sentence, RejectionKind.TURN, position, blockers, at
+        )
 
     def of_own(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job that accepts only its own instances, and waits for some of them."""
@@ -57,13 +59,20 @@ class WaitReasons:
         ]
         sentence = f"waits for its own instances: {', '.join(missing) or 'their repair to be reported'}"
         sentence += _joined("; ", self._unusable.among(missing).sentence(job.gpus, NOT_COUNTED))
-        return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.OWN, position)
+        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, RejectionKind.OWN, position)
 
     def of_preemption(self, job: WaitingJob, position: int, leavers: Sequence[str]) -> Rejection:
         """Return the reason of a job for which others are being suspended."""
         sentence = f"needs {_wanted(job)}; waits for {_few(leavers)} to make room"
         return Rejection(
-            job.job_id, job.version, job.attempt, sentence, RejectionKind.ROOM, position, tuple(leavers[:NAMED])
+            job.job_id,
+            job.group,
+            job.version,
+            job.attempt,
+            sentence,
+            RejectionKind.ROOM,
+            position,
+            tuple(leavers[:NAMED]),
         )
 
     def of_gpus(self, job: WaitingJob, position: int, fitting: int, window: BackfillWindow | None = None) -> Rejection:
@@ -81,7 +90,7 @@ class WaitReasons:
             self._behind = (f"waits behind {job.job_id}", (job.job_id,), at)
         sentence = f"needs {_wanted(job)}; {fitting} are free{_joined(', ', self._unusable.sentence(job.gpus))}"
         short_of = RejectionKind.HELD if fitting + self._unusable.held(job.gpus) >= job.nodes else RejectionKind.GPUS
-        return Rejection(job.job_id, job.version, job.attempt, sentence, short_of, position, blockers, at)
+        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, short_of, position, blockers, at)
 
     def _blockers(self, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the jobs that hold promised hosts, the latest end first."""
