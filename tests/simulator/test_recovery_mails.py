@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.job.record import JobStatus
@@ -45,6 +47,17 @@ def test_a_job_without_progress_reports_recovers_when_it_has_run_for_a_minute() 
     world.let_pass(120)
     assert subjects(world)[1:] == ["recovered on attempt 2"] and world.job(job_id).incident_id is None
     assert world.job(job_id).blamed == () and world.job(job_id).recovery_since is None
+
+
+def test_the_messages_of_the_last_attempt_promise_no_recovery() -> None:
+    """The job had one attempt. The first message says that it will end, and the second that it has failed."""
+    policy = replace(incidents.ADAPTIVE, attempts_max=1)
+    world, job_id = incidents.running(instances=2, train_s=None, policy=policy)
+    world.exit(job_id, 1, 139)
+    world.until_end(job_id)
+    assert world.job(job_id).status is JobStatus.FAILED
+    assert subjects(world) == ["attempt 1 failed, the job will end", "FAILED on attempt 1"]
+    assert all("submit the job again" in message.body for message in world.messages())
 
 
 def test_a_job_with_progress_reports_recovers_with_the_first_report_of_its_attempt() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -54,6 +55,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     lost = replace(failure(EndingKind.CRASHED), ending=replace(failure(EndingKind.CRASHED).ending, sentence=reason))
     story = tuple(HistoryEntry(NOW, "RUNNING", "STOPPING", "RankFailed", 1, reason) for _ in range(60))
     job = replace(running(), job_id=name, incident_id=f"{name}--a01", failure=lost, history=story, reason=reason)
+    job = replace(job, spec=replace(job.spec, user="bob"))
     fresh = replace(job, incident_id=None)
     health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
     machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
@@ -65,6 +67,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     probing = replace(BREAKER, probe=name or "i-0")
     return {
         "recovery_started": jobs.recovery_started(fresh, f"{name}--a01", reason, lost, later(240), later(2_760)),
+        "last_attempt_failed": jobs.recovery_started(
+            fresh, f"{name}--a01", reason, lost, later(240), later(2_760), is_last=True
+        ),
         "recovered": jobs.recovered(job, reason),
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
@@ -122,7 +127,7 @@ def test_every_message_there_is_is_asked_here() -> None:
         and getattr(one, "__annotations__", {}).get("return") == "NotifyOperator"
         and not name.startswith("_")
     } - {"message", "with_evidence"}
-    assert public | {"breaker_opened", "breaker_stays_open"} == set(KINDS)
+    assert public | {"breaker_opened", "breaker_stays_open", "last_attempt_failed"} == set(KINDS)
 
 
 # -- the form ----------------------------------------------------------------------------------------------------------
@@ -384,9 +389,54 @@ def test_a_check_without_words_has_no_dangling_colon() -> None:
 
 
 def test_the_failure_of_the_last_attempt_promises_no_further_attempt() -> None:
-    """The job ends after its checks."""
-    last = jobs.recovery_started(running(), "a", "why", None, later(1), later(2), is_last=True).body
-    assert "this attempt was its last" in last and "goes on from its last checkpoint" not in last
+    """The subject alone says that the job will end. The operator reads that it needs a person, and what to do."""
+    started = partial(jobs.recovery_started, running(), "a", "why", None, later(1), later(2))
+    last = started(is_last=True)
+    assert last.subject.endswith("attempt 1 failed, the job will end") and "recovering" not in last.subject
+    assert "this attempt was its last" in last.body and "goes on from its last checkpoint" not in last.body
+    parts = template.parts_of(last.body)
+    assert "submit the job again" in parts[Part.YOU][0] and "Nothing is needed" not in last.body
+    assert any("FAILED" in line for line in parts[Part.NEXT])
+    assert started().subject.endswith("attempt 1 failed, recovering") and "Nothing is needed" in started().body
+
+
+def test_the_first_message_says_which_instances_are_checked() -> None:
+    """All of them only if the evidence decides nothing, or is not read."""
+    started = partial(jobs.recovery_started, running(), "a", "why", None, later(1), later(2))
+    told = " ".join(template.parts_of(started().body)[Part.NEXT])
+    assert "If they name faulty instances, at most half of the gang, only these are checked" in told
+    assert f"Otherwise each of the {len(running().instances)} instances gets a health check" in told
+    whole = " ".join(template.parts_of(started(spares_healthy=False).body)[Part.NEXT])
+    assert "only these" not in whole and "Otherwise each" in whole
+    classic = " ".join(template.parts_of(started(reads_evidence=False, spares_healthy=False).body)[Part.NEXT])
+    assert "Then each of the" in classic and "logs" not in classic
+
+
+OF_A_JOB = (
+    "recovery_started",
+    "last_attempt_failed",
+    "recovered",
+    "closed",
+    "failed",
+    "started_again",
+    "would_have_acted",
+    "stopped_by_person",
+    "contact_lost",
+    "contact_restored",
+    "agent_silent",
+    "incompletely_adopted",
+    "launch_denied",
+)
+"""The messages that are made from the record of a job."""
+
+
+@pytest.mark.parametrize("kind", OF_A_JOB)
+def test_a_message_about_a_job_names_its_user(kind: str) -> None:
+    """The operator knows whom to tell. An adopted task may name no user."""
+    parts = template.parts_of(messages_about("sft-1", "why")[kind].body)
+    assert "sft-1 of user bob" in parts[Part.WHAT][0] and "job sft-1 of user bob" in parts[Part.IDS][0]
+    nobody = replace(running(), job_id="sft-1", spec=replace(running().spec, user=""))
+    assert " of user" not in jobs.recovered(nobody, "why").body
 
 
 @pytest.mark.parametrize(

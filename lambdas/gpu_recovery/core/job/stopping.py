@@ -148,7 +148,15 @@ def stop(
             checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
             is_last = not job.attempts_left(context.policy)
             notice = jobs.recovery_started(
-                job, incident, reason, failure or job.failure, stopped_by, checked_by, is_last=is_last
+                job,
+                incident,
+                reason,
+                failure or job.failure,
+                stopped_by,
+                checked_by,
+                is_last=is_last,
+                reads_evidence=context.policy.diagnose,
+                spares_healthy=context.policy.check_in_background and not context.policy.relaunch_on_same_instances,
             )
             orders = (*orders, notice)
         orders = (*orders, commands.PublishEvent("Recovery Started", data))

@@ -18,6 +18,7 @@ from gpu_recovery.core.notifications.template import (
     clock,
     message,
     next_of,
+    of_user,
     runbook,
     story,
     typed,
@@ -44,8 +45,12 @@ def recovery_started(
     checked_by: datetime,
     *,
     is_last: bool = False,
+    reads_evidence: bool = True,
+    spares_healthy: bool = True,
 ) -> NotifyOperator:
     """Return the message that a gang failed and its recovery begins, or begins again in the same incident.
+
+    After the last attempt nothing recovers: the message says that the job is about to fail.
 
     Args:
         job: the record before the decision.
@@ -55,31 +60,43 @@ def recovery_started(
         stopped_by: deadline for the end of every rank.
         checked_by: deadline for every health check.
         is_last: whether the attempt is the last that the job may have.
+        reads_evidence: whether logs and reports are read before any instance is checked.
+        spares_healthy: whether only the instances that the evidence names are checked, if it names some.
     """
-    what_follows = "the job goes on from its last checkpoint on healthy instances."
+    what_follows = "The job then goes on from its last checkpoint on healthy instances."
+    how_it_ends = (
+        "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
+        "failures until then send no message."
+    )
+    act = "Nothing is needed. To follow it, to read its output, or to end it:"
     if is_last:
-        what_follows = "the job then ends, because this attempt was its last."
+        what_follows = "The job then ends as FAILED, because this attempt was its last. It is not started again."
+        how_it_ends = "The next message says that it has FAILED, and what the evidence and the checks have found."
+        act = (
+            "The job will not recover by itself. Read what went wrong, and submit the job again with the same "
+            "checkpoint when the next message has named the cause. Until then nothing can be done:"
+        )
     first = failure.instance_id if failure is not None else ""
     parts = {
-        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
         Part.EVIDENCE: _failure_lines(failure) or [reason],
         Part.DONE: ["The whole gang is being stopped, so that no rank waits for a dead one."],
         Part.NEXT: [
             f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
-            f"Then each of the {len(job.instances)} instance(s) gets a health check, done by {clock(checked_by)}; what "
-            f"is faulty is repaired, and {what_follows}",
-            "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
-            "failures until then send no message.",
+            *_checks_to_come(job, checked_by, reads_evidence, spares_healthy and not is_last),
+            what_follows,
+            how_it_ends,
         ],
         Part.YOU: [
-            "Nothing is needed. To follow it, to read its output, or to end it:",
+            act,
             typed(f"explain {job.job_id}"),
             *_log_commands(job, failure),
             typed(f"cancel {job.job_id}"),
         ],
         Part.IDS: _ids(job, incident_id),
     }
-    subject = f"{job.job_id}: attempt {job.attempt} failed, recovering"
+    course = "the job will end" if is_last else "recovering"
+    subject = f"{job.job_id}: attempt {job.attempt} failed, {course}"
     return message(
         incident_id,
         Severity.SEV3,
@@ -101,7 +118,7 @@ def recovered(job: Job, sentence: str) -> NotifyOperator:
     """
     parts = {
         Part.WHAT: [
-            f"Job {job.job_id} has recovered on {listed(job.instances)}: {sentence}.",
+            f"Job {of_user(job)} has recovered on {listed(job.instances)}: {sentence}.",
             *_cause_lines(job),
         ],
         Part.EVIDENCE: story(job.history, job.recovery_since),
@@ -117,7 +134,7 @@ def recovered(job: Job, sentence: str) -> NotifyOperator:
 def closed(job: Job, reason: str) -> NotifyOperator:
     """Return the message that the job ended during an incident for another cause than a failure."""
     parts = {
-        Part.WHAT: [f"Job {job.job_id} has ended on attempt {job.attempt}: {reason}.", *_cause_lines(job)],
+        Part.WHAT: [f"Job {of_user(job)} has ended on attempt {job.attempt}: {reason}.", *_cause_lines(job)],
         Part.EVIDENCE: story(job.history, job.recovery_since or job.incident_at),
         Part.DONE: ["Its ranks have ended and its GPUs are given back."],
         Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
@@ -157,7 +174,7 @@ def failed(
     if diagnosis is not None and (named := act_for(diagnosis)):
         act = f"{named} Then submit the job again with the same checkpoint, where it goes on:"
     parts = {
-        Part.WHAT: [f"Job {job.job_id} has FAILED on attempt {job.attempt}: {reason}."],
+        Part.WHAT: [f"Job {of_user(job)} has FAILED on attempt {job.attempt}: {reason}."],
         Part.EVIDENCE: [*_failure_lines(job.failure), *cause, *_check_lines(results), *_earlier_failures(job)]
         or story(job.history, job.recovery_since or job.incident_at),
         Part.DONE: [done],
@@ -189,7 +206,7 @@ def failed(
 def started_again(job: Job) -> NotifyOperator:
     """Return the message that a user started a failed job of their own again, which closes its incident."""
     parts = {
-        Part.WHAT: [f"Job {job.job_id} was started again by a person after it had failed."],
+        Part.WHAT: [f"Job {of_user(job)} was started again by a person after it had failed."],
         Part.EVIDENCE: [job.reason],
         Part.DONE: ["Its tasks are watched as its next attempt; its attempts are counted from the beginning."],
         Part.NEXT: ["The incident is closed. The next failure opens another."],
@@ -208,7 +225,7 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
     cause = "adoption is set to `observe`" if job.hands_off else "the system is observe-only"
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
-        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}: {would}."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}: {would}."],
         Part.EVIDENCE: _failure_lines(failure) or [would],
         Part.DONE: [f"Nothing: {cause}."],
         Part.NEXT: ["The other ranks go on, or hang."],
@@ -226,7 +243,7 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
 def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
     """Return the message that a job is LOST because the heartbeat of a rank timed out."""
     parts = {
-        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
         Part.EVIDENCE: [sentence],
         Part.DONE: ["Nothing. LOST is not FAILED: the rank may well be running, and its GPUs stay with the job."],
         Part.NEXT: [
@@ -250,7 +267,7 @@ def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, de
 def contact_restored(job: Job, reason: str) -> NotifyOperator:
     """Return the message that every rank of a LOST job sends heartbeats again."""
     parts = {
-        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is RUNNING again: {reason}."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, is RUNNING again: {reason}."],
         Part.EVIDENCE: [f"it was LOST since {clock(job.status_at)}"],
         Part.DONE: ["Nothing: no rank was touched."],
         Part.NEXT: ["Nothing is left of the silence."],
@@ -264,7 +281,7 @@ def contact_restored(job: Job, reason: str) -> NotifyOperator:
 def agent_silent(job: Job, reason: str) -> NotifyOperator:
     """Return the message that only the agent is missing: the instance is alive, so the job counts as RUNNING."""
     parts = {
-        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, counts as RUNNING again: {reason}."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, counts as RUNNING again: {reason}."],
         Part.EVIDENCE: [f"silent since {clock(job.status_at)} at the latest: {listed(job.silent)}"],
         Part.DONE: ["Nothing: no rank was touched."],
         Part.NEXT: ["Its end is still learnt from ECS. Heartbeats count again as soon as one arrives."],
@@ -294,7 +311,7 @@ def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None)
         done = "The gang is stopped, and goes on from its last checkpoint. The attempt is not counted."
     parts = {
         Part.WHAT: [
-            f"Rank {failure.rank} of job {job.job_id}, attempt {job.attempt}, on "
+            f"Rank {failure.rank} of job {of_user(job)}, attempt {job.attempt}, on "
             f"{failure.instance_id or 'an unknown instance'} was {failure.ending.sentence}."
         ],
         Part.EVIDENCE: _failure_lines(failure),
@@ -365,7 +382,7 @@ def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
     """Return the message that a job of a user is not watched any more because some ranks were never seen."""
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
-        Part.WHAT: [f"Job {job.job_id}, which a person started, is no longer watched: {reason}."],
+        Part.WHAT: [f"Job {of_user(job)}, which a person started, is no longer watched: {reason}."],
         Part.EVIDENCE: [f"ranks were seen on {listed(job.instances)}"],
         Part.DONE: ["Its tasks were left alone."],
         Part.NEXT: ["Nothing: it runs as if gpu-recovery were not there."],
@@ -381,6 +398,24 @@ def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _checks_to_come(job: Job, checked_by: datetime, reads_evidence: bool, spares_healthy: bool) -> list[str]:
+    """Return which instances get a health check after the end of the ranks, as lines."""
+    number = len(job.instances)
+    every = "the instance gets a health check" if number == 1 else f"each of the {number} instances gets a health check"
+    checked = f"{every}, done by {clock(checked_by)}. An instance that fails its check is repaired or taken out of use."
+    if not reads_evidence:
+        return [f"Then {checked}"]
+    named = (
+        "If they name faulty instances, at most half of the gang, only these are checked. "
+        if spares_healthy and number > 1
+        else ""
+    )
+    return [
+        "Then the logs and the reports of ranks and instances are read. If they decide the cause and blame no "
+        f"instance, none is checked. {named}Otherwise {checked}"
+    ]
 
 
 def _failure_lines(failure: RankFailure | None) -> list[str]:
@@ -453,7 +488,7 @@ def _check_lines(results: Mapping[str, Checked]) -> list[str]:
 
 def _ids(job: Job, correlation_id: str) -> list[str]:
     return [
-        f"job {job.job_id}, attempt {job.attempt}, decision {job.job_id}/{job.version + 1}",
+        f"job {of_user(job)}, attempt {job.attempt}, decision {job.job_id}/{job.version + 1}",
         f"instances {listed(job.instances)}",
         f"correlation id {correlation_id}",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_recovery.core.notifications.template import Part, Phase, Severity, message, typed
+from gpu_recovery.core.notifications.template import Part, Phase, Severity, message, of_user, typed
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
@@ -34,7 +34,7 @@ def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeo
     how = [text.format(setting=lacks.setting) for text in HOW_TO_DEPLOY] if lacks.setting else []
     note_id = f"permission/{job.job_id}/{job.attempt}"
     parts = {
-        Part.WHAT: [f"gpu-recovery cannot launch job {job.job_id}: it lacks the permission {lacks.name}."],
+        Part.WHAT: [f"gpu-recovery cannot launch job {of_user(job)}: it lacks the permission {lacks.name}."],
         Part.EVIDENCE: [sentence],
         Part.DONE: [
             f"{affected} wait in the queue. The attempt is not counted.",
@@ -46,7 +46,7 @@ def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeo
             "You hear of this permission again in a day at the soonest, if it is still missing then.",
         ],
         Part.YOU: [lacks.remedy, *how, typed("queue", "which jobs wait for it")],
-        Part.IDS: [f"job {job.job_id}, attempt {job.attempt}", f"correlation id {note_id}"],
+        Part.IDS: [f"job {of_user(job)}, attempt {job.attempt}", f"correlation id {note_id}"],
     }
     subject = f"launches are held: no permission for {lacks.name}"
     return message(note_id, Severity.SEV2, Phase.NOTED, subject, parts, job_id=job.job_id)

@@ -11,10 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.core.xid_names import with_xid_names
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.job.record import Job
 
 SUBJECT_CHARACTERS_MAX = 99
 """Characters of a subject."""
@@ -139,6 +143,11 @@ def clipped(text: str) -> str:
     if len(line) > TEXT_CHARACTERS_MAX:
         line = line[: TEXT_CHARACTERS_MAX - 3] + "..."
     return f"{indent}. {line}" if line in PARTS else indent + line
+
+
+def of_user(job: Job) -> str:
+    """Return the id of a job with its user. An adopted job may have no user."""
+    return f"{job.job_id} of user {job.spec.user}" if job.spec.user else job.job_id
 
 
 def typed(command: str, what_for: str = "") -> str:
