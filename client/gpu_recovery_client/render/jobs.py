@@ -36,6 +36,8 @@ COLUMNS = ("JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REA
 DISPENSABLE = (6, 3, 4, 2, 5)
 """Columns of a list that a narrow terminal leaves out, the least important first: priority, attempt, size, since, user.
 """
+DELAY = "the end of its retry delay"
+"""What a job of status RECOVERING waits for until its next attempt may start, if none of its instances is repaired."""
 HELD = "somebody who resumes it"
 """What a job waits for that a user has suspended."""
 
@@ -113,10 +115,13 @@ def waiting(job: View, now: datetime) -> str:
     """Return what the job waits for now, the earliest time it may continue, and its deadline."""
     if job["status"] in TERMINAL:
         return tr("nothing: the job has ended")
-    known = HELD if job.get("held") else WAITS_FOR.get(job["status"], "")
-    what = tr(known) if known else tr("the end of {status}", status=job["status"])
     again = job.get("next_run_at")
-    if again and moment(again) > now:
+    is_delayed = bool(again) and moment(again) > now
+    known = HELD if job.get("held") else WAITS_FOR.get(job["status"], "")
+    if is_delayed and job["status"] == JobStatus.RECOVERING and not job.get("repairing"):
+        known = DELAY
+    what = tr(known) if known else tr("the end of {status}", status=job["status"])
+    if is_delayed:
         what = tr("{event}, not before {time}", event=what, time=until(again, now))
     deadline = job.get("deadline_at")
     if not deadline:

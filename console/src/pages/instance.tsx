@@ -13,7 +13,7 @@ import { OrderButtons } from "../parts/order-buttons";
 import { Status } from "../parts/status";
 import { Table } from "../parts/table";
 import { Tabs, viewOf } from "../parts/tabs";
-import { Ago } from "../parts/time";
+import { Ago, Clock } from "../parts/time";
 import { Tokens } from "../parts/tokens";
 import { path, to } from "../place";
 import { may } from "../session";
@@ -34,7 +34,7 @@ const t = texts({
     boot: "boot",
     booted: "since",
     heartbeat: "heartbeat",
-    deadline: "decided again",
+    deadline: "the next automatic decision is at",
     count: "{n} GPUs",
     act: "Must you act?",
     incident: "Incident",
@@ -71,7 +71,7 @@ const t = texts({
     boot: "启动",
     booted: "始于",
     heartbeat: "心跳",
-    deadline: "下次判定",
+    deadline: "下次自动判定时间",
     count: "{n} 个 GPU",
     act: "需要你处理吗？",
     incident: "事故",
@@ -161,7 +161,7 @@ function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
         {one.deadline_at !== null && one.status !== "AVAILABLE" && (
           <>
             {" · "}
-            {t("deadline")} <Ago at={one.deadline_at} />
+            {t("deadline")} <Clock at={one.deadline_at} />
           </>
         )}
       </p>

@@ -1,6 +1,6 @@
 // One job: where it is, why, what it printed, and what may be ordered.
 import { useState } from "preact/hooks";
-import { bodyOf, client, type Schemas } from "../api";
+import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { useDiagnosis } from "../diagnosis";
 import { usePolled } from "../live";
 import { Confirm, type Order } from "../parts/confirm";
@@ -32,7 +32,8 @@ const t = texts({
     diagnosis: "Diagnosis",
     since: "for",
     attempt: "attempt {n}, {counted} of {max} used up",
-    deadline: "decided again",
+    retry: "the next attempt starts at the earliest at",
+    deadline: "the next automatic decision is at",
     incident: "Incident",
     waits: "Waits",
     place: "place {n} in the queue",
@@ -68,7 +69,8 @@ const t = texts({
     diagnosis: "诊断",
     since: "已持续",
     attempt: "第 {n} 次尝试，已用 {counted}/{max} 次",
-    deadline: "下次判定",
+    retry: "下次尝试最早时间",
+    deadline: "下次自动判定时间",
     incident: "事故",
     waits: "等待",
     place: "队列第 {n} 位",
@@ -142,10 +144,16 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
         {job.user !== "" && <>{job.user} · </>}
         <Priority is={job.priority} asked={job.asked_priority} /> · {t("size", { n: job.nnodes, gpus: job.n_gpus_per_node })}
         {job.group !== "" && <> · {job.group}</>}
+        {job.next_run_at !== null && Date.parse(job.next_run_at) > serverNow() && (
+          <>
+            {" · "}
+            {t("retry")} <Clock at={job.next_run_at} />
+          </>
+        )}
         {job.deadline_at !== null && !ENDED.includes(job.status) && (
           <>
             {" · "}
-            {t("deadline")} <Ago at={job.deadline_at} />
+            {t("deadline")} <Clock at={job.deadline_at} />
           </>
         )}
       </p>

@@ -105,6 +105,12 @@ def test_a_deadline_is_shown_from_both_sides() -> None:
 
 def test_a_pause_before_the_next_try_is_shown_until_it_is_over() -> None:
     """A job that lost the race for its GPUs is tried again after a minute, and then whenever there is room."""
+    delayed = {"status": JobStatus.RECOVERING.value, "next_run_at": "2026-11-21T09:04:00.000Z", "repairing": []}
+    delay = "the end of its retry delay, not before 2026-11-21 09:04:00Z (in 1m00s), without a deadline"
+    assert render_jobs.waiting(delayed, NOW) == delay
+    assert render_jobs.waiting({**delayed, "repairing": ["i-1"]}, NOW).startswith(
+        "healthy instances to relaunch on, not before"
+    )
     job = {"status": JobStatus.PENDING_RESOURCES.value, "next_run_at": "2026-11-21T09:04:00.000Z"}
     words = "GPUs to become free, not before 2026-11-21 09:04:00Z (in 1m00s), without a deadline"
     assert render_jobs.waiting(job, NOW) == words

@@ -27,7 +27,7 @@ LOOKS = {
 PHASES = {
     "STOPPING": "stopping",
     "DIAGNOSING": "checking its instances",
-    "RECOVERING": "waiting for healthy instances",
+    "RECOVERING": "waiting to be started again",
     "SUBMITTING": "starting",
     "SUBMITTED": "tasks started",
     "RUNNING": "running",

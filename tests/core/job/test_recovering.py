@@ -217,6 +217,19 @@ def test_a_diagnosed_failure_cools_down_like_any_other(outcomes: tuple[CheckOutc
     waiting = diagnosing(failure(EndingKind.CRASHED), record=replace(running(), quick_ends=1))
     decision = checked(waiting, results(*outcomes))
     assert decision.record.status is S.RECOVERING and decision.record.not_before == later(60)
+    delay = f"the next attempt starts after a retry delay of 60 s, at {later(60):%H:%M:%S} UTC at the earliest"
+    assert delay in decision.reason
+
+
+def test_a_job_that_only_cools_down_does_not_wait_for_healthy_instances() -> None:
+    """Its instances are healthy, or a fault was found that nobody repairs for it. Without a delay the words stay."""
+    waiting = diagnosing(failure(EndingKind.CRASHED), record=replace(running(), quick_ends=1))
+    left, mended = (results(HEALTHY, REBOOT, repairing=repairing) for repairing in (False, True))
+    for given, waits in ((results(HEALTHY, HEALTHY), False), (left, False), (mended, True)):
+        reason = checked(waiting, given).reason
+        assert "retry delay of 60 s" in reason and ("waiting for healthy instances" in reason) == waits
+    first = checked(diagnosing(failure(EndingKind.CRASHED)), left).reason
+    assert "retry delay" not in first and "waiting for healthy instances" in first
 
 
 def test_a_job_that_a_person_starts_anew_has_no_past() -> None:

@@ -29,6 +29,7 @@ class Assessment:
     """Whether the job continues, why, and which of its instances are under repair meanwhile.
 
     Attributes:
+        waits: what the job waits for, as an addition to the reason; "" if only for its place in the queue.
         in_doubt: the job would end without a decided diagnosis. The evidence is then collected a second time.
     """
 
@@ -36,6 +37,7 @@ class Assessment:
     reason: str
     repairing: tuple[str, ...] = ()
     in_doubt: bool = False
+    waits: str = ""
 
 
 def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpose, CloseCause | None]:
@@ -116,7 +118,7 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
         finding = (
             f"{suspected[0]} is left out though its check found nothing: {results[suspected[0]].summary} ({checks})"
         )
-    return Assessment(True, f"{finding}; waiting for healthy instances", repairing)
+    return Assessment(True, finding, repairing, waits="; waiting for healthy instances")
 
 
 def _checks_sentence(job: Job, results: Mapping[str, Checked]) -> str:

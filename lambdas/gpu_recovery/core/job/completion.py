@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -155,6 +156,15 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
         return {"quick_ends": ends, "not_before": None}
     pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
     return {"quick_ends": ends, "not_before": context.now + duration(pause)}
+
+
+def retry_delay(changes: Mapping[str, Any], context: DecisionContext) -> str:
+    """Return the delay before the next attempt that `changes` set, as an addition to a reason; "" without a delay."""
+    until = changes.get("not_before")
+    if until is None or until <= context.now:
+        return ""
+    seconds = math.ceil((until - context.now).total_seconds())
+    return f"; the next attempt starts after a retry delay of {seconds} s, at {until:%H:%M:%S} UTC at the earliest"
 
 
 def poke_scheduler(job: Job) -> commands.PokeScheduler:

@@ -30,6 +30,7 @@ from gpu_recovery.core.job.completion import (
     failed,
     is_stable,
     poke_scheduler,
+    retry_delay,
     unless_suspended,
     with_blamed,
     with_cool_down,
@@ -94,7 +95,13 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
     release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
     orders = (release, *_checks_of(job, diagnosis, in_background), poke_scheduler(job))
     return unless_suspended(
-        job, Step(JobStatus.RECOVERING, f"{diagnosis.summary}; started again, {how}", changes, orders)
+        job,
+        Step(
+            JobStatus.RECOVERING,
+            f"{diagnosis.summary}; started again, {how}{retry_delay(changes, context)}",
+            changes,
+            orders,
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
-from gpu_recovery.core.job.completion import failed, poke_scheduler, unless_suspended, with_blamed
+from gpu_recovery.core.job.completion import failed, poke_scheduler, retry_delay, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
 from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
@@ -52,13 +52,16 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     found = _found_by_checks(job, results) if context.policy.diagnose else None
     if found is not None:
         changes["conclusion"] = found
-    reason = assessment.reason + repeat_offender.suspicion_note(job, changes["suspicions"])
+    note = repeat_offender.suspicion_note(job, changes["suspicions"])
     if not assessment.continues:
-        return failed(job, reason, (), changes, results)
+        return failed(job, assessment.reason + note, (), changes, results)
     diagnosis = job.diagnosed
     if diagnosis is not None and not blamed and (diagnosis.allows_restart or diagnosis.suspects_instance):
         changes["conclusion"] = replace(diagnosis, followed=True)
     elsewhere = restart_changes(job, job.diagnosed, context)
+    delay = retry_delay(elsewhere, context)
+    # During a delay the job waits for healthy instances only while its own are repaired.
+    reason = assessment.reason + (assessment.waits if assessment.repairing or not delay else "") + delay + note
     if diagnosis is not None and diagnosis.suspects_instance and not blamed and elsewhere.get("left_out"):
         left_out = listed(tuple(elsewhere["left_out"]))
         reason += f"; {left_out}: suspected, and left out until a stable run while there are others"

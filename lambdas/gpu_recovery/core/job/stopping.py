@@ -15,6 +15,7 @@ from gpu_recovery.core.job.completion import (
     finished,
     is_stable,
     poke_scheduler,
+    retry_delay,
     suspended,
     unless_suspended,
     with_cool_down,
@@ -242,7 +243,8 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
     if job.failure is not None and job.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
         why = "a person stopped a rank"
     changes |= with_cool_down(job, context)
-    return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted)", changes, orders)
+    delay = retry_delay(changes, context)
+    return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted){delay}", changes, orders)
 
 
 def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
