@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.job.status import TERMINAL, JobStatus
+from gpu_recovery.core.job.status import TERMINAL, WAITING, JobStatus
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, standing, until
 from gpu_recovery_client.render.table import table
@@ -87,7 +87,7 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         (tr("job"), job["job_id"]),
         (tr("name"), job.get("name")),
         (tr("status"), standing(job, now)),
-        (tr("reason"), job.get("reason")),
+        (tr("reason"), _reason(job)),
         (tr("waits for"), waiting(job, now)),
         (tr("attempt"), attempts(job, words=True)),
         (tr("workload"), job.get("workload")),
@@ -109,6 +109,14 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
     return text + (
         "\n" + table(heads("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
     )
+
+
+def _reason(job: View) -> str | None:
+    """Return the reason. That of a waiting job has its time: the numbers in it are those of the decision."""
+    at = job.get("reason_at")
+    if not job.get("reason") or job["status"] not in WAITING or not at:
+        return job.get("reason")
+    return tr("{reason} (as of {time})", reason=job["reason"], time=clock(at))
 
 
 def waiting(job: View, now: datetime) -> str:

@@ -315,6 +315,7 @@ OUTPUT = {
     "somebody who resumes it": "有人恢复作业",
     "the confirmed end of every rank": "确认所有 rank 已结束",
     "the health check of every instance": "所有实例的健康检查",
+    "{reason} (as of {time})": "{reason}（截至 {time}）",
     "the end of its retry delay": "重试延迟结束",
     "healthy instances to relaunch on": "可重新启动的健康实例",
     "Another job was submitted with this key: leave --idempotency-key out, or give a new key.": "该键已用于另一个作业：不要给出 --idempotency-key，或换一个新的键。",

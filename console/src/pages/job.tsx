@@ -6,7 +6,7 @@ import { usePolled } from "../live";
 import { Confirm, type Order } from "../parts/confirm";
 import { Decisions } from "../parts/decisions";
 import { Gantt } from "../parts/gantt";
-import { ENDED, mustAct } from "../parts/job-facts";
+import { ENDED, mustAct, WAITING } from "../parts/job-facts";
 import { type JobOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/job-orders";
 import { AttemptSelect, Priority } from "../parts/job-cells";
 import { InstanceLinks, JobLinks } from "../parts/links";
@@ -32,6 +32,7 @@ const t = texts({
     diagnosis: "Diagnosis",
     since: "for",
     attempt: "attempt {n}, {counted} of {max} used up",
+    asOf: "as of",
     retry: "the next attempt starts at the earliest at",
     deadline: "the next automatic decision is at",
     incident: "Incident",
@@ -69,6 +70,7 @@ const t = texts({
     diagnosis: "诊断",
     since: "已持续",
     attempt: "第 {n} 次尝试，已用 {counted}/{max} 次",
+    asOf: "截至",
     retry: "下次尝试最早时间",
     deadline: "下次自动判定时间",
     incident: "事故",
@@ -159,6 +161,12 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
       </p>
       <p class="reason" lang="en">
         {job.reason}
+        {WAITING.includes(job.status) && (
+          <span class="freshness">
+            {" "}
+            ({t("asOf")} <Clock at={job.reason_at} />)
+          </span>
+        )}
       </p>
       <p class="act">
         <strong>{t("act")}</strong> {mustAct(job)}{" "}
@@ -191,7 +199,10 @@ function Why({ job }: { job: Schemas["Job"] }) {
         <>
           {pending !== null && (
             <article>
-              <strong>{t("waits")}</strong> <span lang="en">{pending.sentence}</span>
+              <strong>{t("waits")}</strong> <span lang="en">{pending.sentence}</span>{" "}
+              <span class="freshness">
+                ({t("asOf")} <Clock at={pending.as_of} />)
+              </span>
               {pending.position !== null && <> · {t("place", { n: pending.position })}</>}
               {pending.earliest_at !== null && (
                 <>

@@ -33,7 +33,7 @@ const t = texts({
 /** What a waiting job lacks that does not come by itself, or not soon. */
 const SHORT = { cluster: "cluster", permission: "permission", quota: "quota", held: "repairs" } as const;
 /** Statuses in which a job holds no instances. */
-const WAITING = ["QUEUED", "PENDING_RESOURCES", "RECOVERING", "SUSPENDED"];
+export const WAITING = ["QUEUED", "PENDING_RESOURCES", "RECOVERING", "SUSPENDED"];
 /** Statuses that a job does not leave. */
 export const ENDED = ["SUCCEEDED", "FAILED", "CANCELED"];
 

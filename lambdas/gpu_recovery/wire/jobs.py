@@ -107,11 +107,17 @@ def decision_views(job: Job) -> list[dict[str, Any]]:
     return [{**history_view(entry), "event_type": event_type_of(entry, backend).value} for entry in job.history]
 
 
+def reason_at(job: Job) -> datetime:
+    """Return the time of the decision that gave the job its reason. The scheduler tells a job only of a new kind."""
+    return job.history[-1].at if job.history else job.status_at
+
+
 def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     """Return a job on its own: its summary, its failure, its spec, and every decision with its reason."""
     failure = job.failure
     return {
         **job_summary(job, policy),
+        "reason_at": time_text(reason_at(job)),
         "container": job.spec.container,
         "command": list(job.spec.command),
         "entrypoint": job.spec.entrypoint,

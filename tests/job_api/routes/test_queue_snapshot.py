@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.routes import queue
 
 from tests.aws.records import A, B, instance, job, later, spec
@@ -53,6 +55,23 @@ def test_the_queue_is_answered_as_the_pass_has_left_it(api: Api) -> None:
     assert waiting["earliest_at"] == running["ends_at"] == "2026-11-21T11:01:00.000Z"
     assert [(one["used"], one["limit"]) for one in body["quotas"]] == [(2, None)]
     assert set(api.functions.aws.operations()) == {"GetSecretValue", "GetObject"}
+
+
+def test_each_answer_about_a_waiting_job_says_as_of_when(api: Api) -> None:
+    """Its record keeps the sentence of the first pass: no pass writes a record for another number of free GPUs."""
+    asks(api, "first", nodes=1, max_runtime_s=7_200)
+    asks(api, "second", 1, nodes=2)
+    passes(api)
+    api.functions.now += timedelta(minutes=4)
+    asks(api, "urgent", 246, nodes=1, priority=Priority.HIGH, max_runtime_s=7_200)
+    passes(api)
+    record = api.get("/jobs/second").body
+    (shown,) = api.get("/queue", snapshot="1").body["waiting"]
+    pending = api.get("/jobs/second/explain").body["pending"]
+    assert not shown["sentence"].startswith(record["reason"])
+    assert record["reason_at"] == "2026-11-21T09:01:00.000Z"
+    assert api.get("/queue", snapshot="1").body["as_of"] == "2026-11-21T09:05:06Z"
+    assert pending["as_of"] == "2026-11-21T09:05:12.000Z"
 
 
 def test_the_snapshot_has_what_the_live_answer_has(api: Api) -> None:

@@ -121,6 +121,7 @@ class JobFailure(ResponseModel):
 class Job(JobSummary):
     """A job with its history and its attempts."""
 
+    reason_at: Annotated[Time, Field(description="Time of the decision that gave `reason` and `short_of`.")]
     container: str
     command: list[str]
     entrypoint: str
@@ -150,6 +151,7 @@ class Foresight(ResponseModel):
     blockers: list[str]
     earliest_at: Time | None
     would_suspend: list[str]
+    as_of: Annotated[Time, Field(description="Time at which the sentence holds.")]
 
 
 class JobOrForesight(RootModel[Job | Foresight]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.auth.roles import Role
@@ -16,7 +17,7 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.wire.attempts import attempt_views
-from gpu_recovery.wire.jobs import decision_views, job_view, records_of
+from gpu_recovery.wire.jobs import decision_views, job_view, reason_at, records_of
 from gpu_recovery.wire.json_body import read_json, time_text
 
 KEY_CHARACTERS_MAX = 255
@@ -33,7 +34,7 @@ def submit_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     text, document = _document(request)
     if request.flag("dry_run"):
         job = _submission_handler(dependencies).dry_run(document, _job_user(request))
-        return ApiResponse(200, preview_view(preview_new(dependencies, job)))
+        return ApiResponse(200, preview_view(preview_new(dependencies, job), dependencies.recovery.clock()))
     key = _idempotency_key(request)
     name = key_name(request.caller.name, key) if key else ""
     job, is_new = _submission_handler(dependencies).submit(document, text, _job_user(request), name)
@@ -98,20 +99,24 @@ def preview_new(dependencies: Dependencies, job: Job) -> PlacementPreview:
     )
 
 
-def preview(dependencies: Dependencies, job: Job) -> PlacementPreview | None:
-    """Return the placement preview of a job; None if the job does not wait in the queue."""
+def preview(dependencies: Dependencies, job: Job) -> tuple[PlacementPreview, datetime] | None:
+    """Return the placement preview of a job and the time at which it holds; None if the job does not wait in the queue.
+
+    The reason in the record of the job is older: the scheduler does not write a record for each new number of GPUs.
+    """
     if job.status not in WAITING:
         return None
+    now = dependencies.recovery.clock()
     found_preview = (
         read_queue_view(dependencies.recovery).of(job.job_id)
         if job.spec.backend is Backend.ECS and not job.held
         else None
     )
-    return found_preview or PlacementPreview(False, job.reason)
+    return (PlacementPreview(False, job.reason), reason_at(job)) if found_preview is None else (found_preview, now)
 
 
-def preview_view(job_preview: PlacementPreview) -> dict[str, Any]:
-    """Return a placement preview in the form that clients receive."""
+def preview_view(job_preview: PlacementPreview, at: datetime) -> dict[str, Any]:
+    """Return a placement preview, which holds at a time, in the form that clients receive."""
     return {
         "would_start": job_preview.would_start,
         "instances": list(job_preview.instances),
@@ -121,6 +126,7 @@ def preview_view(job_preview: PlacementPreview) -> dict[str, Any]:
         "blockers": list(job_preview.blockers),
         "earliest_at": time_text(job_preview.earliest_at),
         "would_suspend": list(job_preview.would_suspend),
+        "as_of": time_text(at),
     }
 
 
@@ -134,7 +140,7 @@ def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
             "job_id": job.job_id,
             "status": job.status.value,
             "reason": job.reason,
-            "pending": None if job_preview is None else preview_view(job_preview),
+            "pending": None if job_preview is None else preview_view(*job_preview),
             "decisions": decision_views(job),
         },
     )
