@@ -88,6 +88,9 @@ def test_a_cycle_writes_the_fleet_as_its_listing_shows_it() -> None:
     assert snapshots.documents[LIMITS]["limits"]["gpu_instances"] == 3
     totals = snapshots.documents[LIMITS]["totals"]
     assert (totals["instances_in_use"], totals["gpus_in_use"], totals["gpus_free"]) == (2, 16, 8)
+    # The overview shows these numbers beside the map: both of one cycle, with one time.
+    on_map = Counter(shown["statuses"][number] for number in column(shown["status"], "B"))
+    assert on_map == Counter(totals["by_status"]) and snapshots.documents[LIMITS]["as_of"] == shown["as_of"]
 
 
 def test_the_snapshots_cost_no_read() -> None:

@@ -215,6 +215,7 @@ function Gpus({ of }: { of: Answer }) {
   return (
     <section class="third" aria-label={t("gpus")}>
       <h2>{t("gpus")}</h2>
+      {fleet !== null && <Freshness at={of.as_of} writer="reconciler" />}
       {fleet === null ? (
         <p>{emptyText(of, "fleet", t("noMap"))}</p>
       ) : (
