@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
 import pytest
+from gpu_recovery.event_recorder import roller
 from gpu_recovery.event_recorder.roller import CLAIM, DAY_S, EVERY, mark_late, roll_up_days
 
 from infra.functions import FUNCTIONS
 from tests.core.event_history.recorded import OPENED, job_moved, read
 from tests.lambdas.api_gateway import Api
-from tests.lambdas.conftest import Functions
+from tests.lambdas.conftest import Context, Functions
 from tests.lambdas.test_event_recorder import Event, deliver
 
 
@@ -139,6 +141,79 @@ def test_without_time_left_the_next_recorder_rolls_up(api: Api) -> None:
     rolled_up = figures(api)
     assert [failed for _, failed in rolled_up] == [1, 0, 0]
     assert rolled_up == figures_from_scratch(api)
+
+
+class Budget:
+    """A minute for each invocation, of which each page of a day's events takes ten seconds. Then the function ends."""
+
+    def __init__(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left_s, self.pages = 60.0, 0
+        monkeypatch.setattr(Context, "get_remaining_time_in_millis", lambda context: int(self.left_s * 1_000))
+        monkeypatch.setattr(roller, "PAGE", 4)
+        monkeypatch.setattr(roller, "PIECE_PAGES", 1, raising=False)
+        api.functions.aws.dynamodb = {"Query": self.spend}
+
+    def spend(self, asked: dict[str, Any]) -> None:
+        """Spend ten seconds on a page of events."""
+        if not asked["ExpressionAttributeValues"][":s"]["S"].startswith("events#"):
+            return
+        self.pages, self.left_s = self.pages + 1, self.left_s - 10
+        if self.left_s < 0:
+            raise Killed
+
+    def invoked(self, api: Api, hours: float, event: Event) -> int:
+        """Deliver an event to a new invocation. Return the pages that the invocation reads."""
+        self.left_s, self.pages = 60.0, 0
+        with suppress(Killed):
+            happen(api, hours, event)
+        return self.pages
+
+    def ends(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on a day is one piece, and costs no time."""
+        api.functions.aws.dynamodb, self.left_s = {}, 60.0
+        monkeypatch.setattr(roller, "PAGE", 1_000)
+
+
+def busy_day(api: Api) -> list[Event]:
+    """The third day has 40 further events, which no invocation had the time to roll up."""
+    statuses = ("LOST", "RUNNING", "STOPPING", "RUNNING")
+    events = [of_job(10 + n, f"sft-{3 + n % 5}", statuses[n // 5 % 4], 49 * 3_600 + 60 * (n // 2)) for n in range(40)]
+    api.functions.left_s = 5
+    happen(api, 51, *events)
+    return events
+
+
+def test_a_day_that_takes_longer_than_an_invocation_is_rolled_up_by_several(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each invocation goes on where the last one has stopped, also if the last one was killed."""
+    busy_day(api)
+    budget, before = Budget(api, monkeypatch), len(api.functions.logged("days_rolled_up"))
+    pages = [budget.invoked(api, 52 + n / 1_000, of_job(60 + n, "sft-2", "RUNNING", 52 * 3_600 + n)) for n in range(9)]
+    assert len(api.functions.logged("days_rolled_up")) == before + 1
+    assert max(pages) <= 5 and sum(bool(read) for read in pages) >= 3
+    budget.ends(api, monkeypatch)
+    table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
+    assert not [key for key in table.items if key.startswith("days#progress")]
+    assert figures(api) == figures_from_scratch(api)
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_an_event_that_arrives_between_the_pieces_of_a_late_day_counts(
+    api: Api, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Its day was marked again, so the day is rolled up once more."""
+    busy_day(api)
+    happen(api, 80, of_job(60, "sft-2", "RUNNING", 80 * 3_600))  # the fourth day
+    budget = Budget(api, monkeypatch)
+    for n in range(24):
+        if n == after:
+            late = of_job(70, "sft-9", "FAILED", 49 * 3_600 + 1)
+            budget.invoked(api, 81 + n / 1_000, late)
+        budget.invoked(api, 81 + n / 1_000, of_job(71 + n, "sft-2", "RUNNING", 81 * 3_600 + n))
+    budget.ends(api, monkeypatch)
+    rows = api.get("/summary", days="4").body["rows"]
+    assert sum(row["jobs_failed"] for row in rows) == 1
 
 
 @pytest.mark.parametrize("number", range(1, WRITES))

@@ -1,31 +1,41 @@
 """Roll-up of the days: today again and again, yesterday once more, and each day for which events arrived late.
 
+A day with many events is rolled up in pieces, each of which begins with what stood at the end of the last. After each
+piece the progress is saved, so that the next run goes on there, however large the day is.
+
 There is no schedule: an event that finds the figures old rolls them up. While no event comes, nothing changes but the
 time, and a reader goes on from what stood at the end of the last roll-up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
 from gpu_recovery.core.event_history.day_codec import (
     DAYS,
     LATE_DAYS,
+    PROGRESS,
     STANDINGS,
     UNTIL,
+    DayProgress,
     day_items,
     day_texts,
     figures_text,
+    progress_of,
+    progress_text,
+    standing_digest,
     standing_of,
     standing_text,
 )
-from gpu_recovery.core.event_history.recorded_event import RecordedEvent, event_of
-from gpu_recovery.core.event_history.roll_up import Standing, roll_up
+from gpu_recovery.core.event_history.recorded_event import RecordedEvent, RecordedEventUnreadable, event_of
+from gpu_recovery.core.event_history.roll_up import RECOVERIES_MAX, Figures, GroupKey, Standing, roll_up
 from gpu_recovery.core.event_history.streams import (
     EVENT,
     EVENTS_KEPT,
     HistoryItem,
+    StoredItem,
     day_of,
     day_stream,
 )
@@ -42,11 +52,15 @@ SETTLED = timedelta(hours=1)
 """Time after the end of a day at which its events have arrived. Later events mark the day as late."""
 PAGE = 1_000
 """Events that are read at once."""
+PIECE_PAGES = 20
+"""Pages of events that are rolled up at once. A function with 0.3 of a processor takes some 10 s for them."""
 ONE_DAY = timedelta(days=1)
+PROGRESS_KEPT = timedelta(days=2)
 CLAIMS, CLAIM = "days#claim", timedelta(seconds=90)
 """Stream of the claim of the roll-up, and how long a claim lasts: longer than the function may run."""
+CLAIM_NAME = "roll-up"
 DAY_S = 20
-"""Seconds that must be left before a day is rolled up."""
+"""Seconds that must be left before a day, or a further piece of a day, is rolled up."""
 MARK = "late"
 """Attribute of an item of LATE_DAYS."""
 
@@ -86,8 +100,11 @@ def roll_up_if_due(history: EventHistory, now: datetime, left_s: Callable[[], fl
         return left_s() > DAY_S
 
     until = now - ARRIVAL
-    if has_time() and is_due(history, until) and history.claim(CLAIMS, "roll-up", now, now + CLAIM):
-        return roll_up_days(history, until, has_time)
+    if has_time() and is_due(history, until) and history.claim(CLAIMS, CLAIM_NAME, now, now + CLAIM):
+        days = roll_up_days(history, until, has_time)
+        if not has_time():  # the next event goes on, before the claim ends
+            history.remove(CLAIMS, CLAIM_NAME)
+        return days
     return ()
 
 
@@ -100,7 +117,7 @@ def roll_up_days(history: EventHistory, now: datetime, has_time: Callable[[], bo
     Args:
         history: the event history.
         now: time until which they are rolled up.
-        has_time: returns whether there is time for one more day. The next run goes on with the days that are left.
+        has_time: returns whether there is time for one more day or piece. The next run goes on with what is left.
     """
     marks = {date.fromisoformat(item.position): item.attributes for item in history.read(LATE_DAYS, DAYS_MAX)}
     due = _days(history, marks, now)
@@ -112,24 +129,90 @@ def roll_up_days(history: EventHistory, now: datetime, has_time: Callable[[], bo
     for day in due[:DAYS_MAX]:
         if not has_time():
             break
-        standing = _roll_up_day(history, day, standing, now)
+        rolled_up = _roll_up_day(history, day, standing, now, (mark_of_day or {}).get(MARK, ""), has_time)
+        if rolled_up is None:
+            break
+        standing, mark_at_begin = rolled_up
         next_mark = _mark(history, day + ONE_DAY, now, "the day before") if day < due[-1] else None
-        if mark_of_day:
-            history.remove(LATE_DAYS, day.isoformat(), mark_of_day)
+        if mark_at_begin:
+            history.remove(LATE_DAYS, day.isoformat(), {MARK: mark_at_begin})
         mark_of_day = next_mark
         done.append(day)
     return tuple(done)
 
 
-def _roll_up_day(history: EventHistory, day: date, standing: Standing, now: datetime) -> Standing:
-    """Write the figures of a day. Return what stood at its end, or stands now if the day is not over."""
+def _roll_up_day(
+    history: EventHistory, day: date, standing: Standing, now: datetime, mark: str, has_time: Callable[[], bool]
+) -> tuple[Standing, str] | None:
+    """Write the figures of a day, piece by piece. None if the time was over before its last piece.
+
+    Returns:
+        What stood at its end, or stands now if the day is not over. And the mark of the day when its roll-up began: a
+        later mark is of an event that the first pieces may miss.
+    """
     begin = datetime.combine(day, time(), UTC)
-    figures, after = roll_up(standing, _events(history, day), begin, min(begin + ONE_DAY, now))
+    end, begun_with = min(begin + ONE_DAY, now), standing_digest(standing)
+    saved = _progress(history, day)
+    progress = DayProgress(begin, standing, {}, begun_with, mark)
+    if saved is not None and saved.begun_with == begun_with and saved.at <= end:
+        progress = saved
+    while True:
+        events, until = _piece(history, day, progress.at, end)
+        figures, after = roll_up(progress.standing, events, progress.at, until)
+        progress = replace(progress, at=until, standing=after, figures=_sum(progress.figures, figures))
+        if until >= end:
+            break
+        for item in day_items(PROGRESS, day, now, progress_text(progress), PROGRESS_KEPT):
+            history.merge(item)
+        saved = progress
+        if not has_time():
+            return None
     # The figures hold until now: those of a day that is over are final if that is late enough.
-    items = day_items(STANDINGS, day, now, standing_text(after), EVENTS_KEPT)
-    for item in (*items, *day_items(DAYS, day, now, figures_text(figures))):
+    items = day_items(STANDINGS, day, now, standing_text(progress.standing), EVENTS_KEPT)
+    for item in (*items, *day_items(DAYS, day, now, figures_text(progress.figures))):
         history.merge(item)
-    return after
+    if saved is not None:
+        for part in _parts(history, PROGRESS, day):
+            history.remove(PROGRESS, part.position)
+    return progress.standing, progress.mark
+
+
+def _sum(before: Mapping[GroupKey, Figures], more: Mapping[GroupKey, Figures]) -> dict[GroupKey, Figures]:
+    """Return the figures of both pieces of a day."""
+    total = {key: replace(group) for key, group in before.items()}
+    for key, group in more.items():
+        total.setdefault(key, Figures()).add(group)
+    return {key: replace(group, recoveries=sorted(group.recoveries)[-RECOVERIES_MAX:]) for key, group in total.items()}
+
+
+def _piece(history: EventHistory, day: date, since: datetime, end: datetime) -> tuple[list[RecordedEvent], datetime]:
+    """Return the events of a day from a time on, at most PIECE_PAGES pages, and the time before which they are all.
+
+    Events of one moment are in one piece, so a piece is longer if it would end in its first moment.
+    """
+    events, after, pages = list[RecordedEvent](), utc_text(since), 0
+    while items := history.read(day_stream(day), PAGE, after=after):
+        events += [event_of(item.attributes[EVENT]) for item in items]
+        after, pages = items[-1].position, pages + 1
+        last = events[-1].at
+        if pages >= PIECE_PAGES and since < last < end:
+            return [event for event in events if event.at < last], last
+        if last >= end:
+            break
+    return events, end
+
+
+def _parts(history: EventHistory, stream: str, day: date) -> tuple[StoredItem, ...]:
+    return history.read(stream, PAGE, after=day.isoformat(), before=(day + ONE_DAY).isoformat())
+
+
+def _progress(history: EventHistory, day: date) -> DayProgress | None:
+    """Return how far a day is rolled up; None if its roll-up has not begun, or was saved by another release."""
+    texts = day_texts(_parts(history, PROGRESS, day))
+    try:
+        return progress_of(texts[day][1]) if day in texts else None
+    except RecordedEventUnreadable:
+        return None
 
 
 def _days(history: EventHistory, late: Iterable[date], now: datetime) -> list[date]:
@@ -147,15 +230,6 @@ def _days(history: EventHistory, late: Iterable[date], now: datetime) -> list[da
 
 def _standing(history: EventHistory, day: date) -> Standing:
     """Return what stood at the end of a day; nothing if that is not known."""
-    items = history.read(STANDINGS, PAGE, after=day.isoformat(), before=(day + ONE_DAY).isoformat())
+    items = _parts(history, STANDINGS, day)
     texts = day_texts(items)
     return standing_of(texts[day][1]) if day in texts else Standing()
-
-
-def _events(history: EventHistory, day: date) -> Iterator[RecordedEvent]:
-    """Yield the events of a day."""
-    after = ""
-    while items := history.read(day_stream(day), PAGE, after=after):
-        for item in items:
-            yield event_of(item.attributes[EVENT])
-        after = items[-1].position

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from gpu_recovery.core.published_events import utc_text
 
 DAYS, STANDINGS, LATE_DAYS = "days", "standings", "days#late"
 """Streams of the figures of each day, of what stood at its end, and of the days for which events arrived late."""
+PROGRESS = "days#progress"
+"""Stream of the days that are rolled up in part."""
 PART_CHARACTERS_MAX = 300_000
 """Characters of a part. The texts are ASCII."""
 TEXT, UNTIL, PARTS = "text", "until", "parts"
@@ -59,6 +62,49 @@ def day_texts(items: Iterable[StoredItem]) -> dict[date, tuple[datetime, str]]:
         text = "".join(one.attributes[TEXT] for one in same[: int(first[PARTS])])
         found[date.fromisoformat(name)] = (datetime.fromisoformat(first[UNTIL]), text)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class DayProgress:
+    """A day that is rolled up in part.
+
+    at:       time up to which it is rolled up.
+    standing: what stood at that time.
+    figures:  the figures until then.
+    begun_with: digest of what stood at the beginning of the day.
+    mark:     the mark of the day as late when its roll-up began; "" without a mark.
+    """
+
+    at: datetime
+    standing: Standing
+    figures: Mapping[GroupKey, Figures]
+    begun_with: str
+    mark: str
+
+
+def progress_text(progress: DayProgress) -> str:
+    """Return the text of a day that is rolled up in part."""
+    texts = (standing_text(progress.standing), figures_text(progress.figures))
+    return json.dumps([utc_text(progress.at), progress.begun_with, progress.mark, *texts])
+
+
+def progress_of(text: str) -> DayProgress:
+    """Return a day that is rolled up in part, by its text.
+
+    Raises:
+        RecordedEventUnreadable: the text is malformed.
+    """
+    try:
+        at, begun_with, mark, standing, figures = json.loads(text)
+        since = datetime.fromisoformat(at)
+    except (ValueError, TypeError) as error:
+        raise RecordedEventUnreadable(f"the progress of a day cannot be read: {error}") from error
+    return DayProgress(since, standing_of(standing), figures_of(figures), begun_with, mark)
+
+
+def standing_digest(standing: Standing) -> str:
+    """Return a digest of what stands, which tells whether a day begins with the same."""
+    return hashlib.sha256(standing_text(standing).encode()).hexdigest()[:32]
 
 
 def figures_text(figures: Mapping[GroupKey, Figures]) -> str:
