@@ -124,7 +124,7 @@ def waiting(job: View, now: datetime) -> str:
     if job["status"] in TERMINAL:
         return tr("nothing: the job has ended")
     again = job.get("next_run_at")
-    is_delayed = bool(again) and moment(again) > now
+    is_delayed = moment(again) > now if again else False
     known = HELD if job.get("held") else WAITS_FOR.get(job["status"], "")
     if is_delayed and job["status"] == JobStatus.RECOVERING and not job.get("repairing"):
         known = DELAY
