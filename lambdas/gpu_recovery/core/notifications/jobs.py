@@ -32,6 +32,26 @@ if TYPE_CHECKING:
 
 EARLIER_MAX = 3
 """Upper bound of the earlier failures in a message about a failed job."""
+RECOVERY = (
+    "recovering",
+    (
+        "The job then goes on from its last checkpoint on healthy instances.",
+        "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
+        "failures until then send no message.",
+    ),
+    "Nothing is needed. To follow it, to read its output, or to end it:",
+)
+"""Words of the first message about a failure: the course of the job, what follows, and what an operator does."""
+LAST_ATTEMPT = (
+    "the job will end",
+    (
+        "The job then ends as FAILED, because this attempt was its last. It is not started again.",
+        "The next message says that it has FAILED, and what the evidence and the checks have found.",
+    ),
+    "The job will not recover by itself. Read what went wrong, and submit the job again with the same checkpoint when "
+    "the next message has named the cause. Until then nothing can be done:",
+)
+"""The same after the last attempt that the job may have."""
 EVIDENCE_OF_MAX = 100
 """Upper bound of the instances that are read for the evidence of one message: one batch of reads."""
 
@@ -63,19 +83,7 @@ def recovery_started(
         reads_evidence: whether logs and reports are read before any instance is checked.
         spares_healthy: whether only the instances that the evidence names are checked, if it names some.
     """
-    what_follows = "The job then goes on from its last checkpoint on healthy instances."
-    how_it_ends = (
-        "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
-        "failures until then send no message."
-    )
-    act = "Nothing is needed. To follow it, to read its output, or to end it:"
-    if is_last:
-        what_follows = "The job then ends as FAILED, because this attempt was its last. It is not started again."
-        how_it_ends = "The next message says that it has FAILED, and what the evidence and the checks have found."
-        act = (
-            "The job will not recover by itself. Read what went wrong, and submit the job again with the same "
-            "checkpoint when the next message has named the cause. Until then nothing can be done:"
-        )
+    course, follows, act = LAST_ATTEMPT if is_last else RECOVERY
     first = failure.instance_id if failure is not None else ""
     parts = {
         Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
@@ -84,8 +92,7 @@ def recovery_started(
         Part.NEXT: [
             f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
             *_checks_to_come(job, checked_by, reads_evidence, spares_healthy and not is_last),
-            what_follows,
-            how_it_ends,
+            *follows,
         ],
         Part.YOU: [
             act,
@@ -95,7 +102,6 @@ def recovery_started(
         ],
         Part.IDS: _ids(job, incident_id),
     }
-    course = "the job will end" if is_last else "recovering"
     subject = f"{job.job_id}: attempt {job.attempt} failed, {course}"
     return message(
         incident_id,
