@@ -1277,6 +1277,11 @@ export interface components {
         };
         /** @description Placement preview: where a job would run now, or what it waits for. */
         Foresight: {
+            /**
+             * Format: date-time
+             * @description Time at which the sentence holds.
+             */
+            as_of: string;
             blockers: string[];
             earliest_at: string | null;
             instances: string[];
@@ -1555,6 +1560,11 @@ export interface components {
             queued_at: string;
             ran_s: number;
             reason: string;
+            /**
+             * Format: date-time
+             * @description Time of the decision that gave `reason` and `short_of`.
+             */
+            reason_at: string;
             records: string | null;
             repairing: string[];
             short_of: string | null;
@@ -4511,6 +4521,7 @@ export interface operations {
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "submitted by ana",
+                     *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
                      *       "short_of": null,
@@ -4640,6 +4651,7 @@ export interface operations {
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "short of resources; looking again soon",
+                     *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
                      *       "short_of": null,
@@ -4757,6 +4769,7 @@ export interface operations {
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "canceled by root",
+                     *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
                      *       "short_of": null,
@@ -5023,6 +5036,7 @@ export interface operations {
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "resumed by root; in line again",
+                     *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
                      *       "short_of": null,
@@ -5149,6 +5163,7 @@ export interface operations {
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "suspended by an operator: rank 0 has 5 s to save and leave",
+                     *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
                      *       "short_of": null,
