@@ -176,7 +176,7 @@ def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(api: Api) -> 
     api.functions.store.save_instance(instance(B, status=InstanceStatus.GONE))
     assert "at most 1" in refused(api.post("/jobs", ASKED), 422, "nnodes")
     assert "at most 8" in refused(api.post("/jobs", ASKED | {"n_gpus_per_node": 16}), 422, "n_gpus_per_node")
-    assert "no group" in refused(api.post("/jobs", ASKED | {"group": "h100", "nnodes": 1}), 422, "group")
+    assert "without a group" in refused(api.post("/jobs", ASKED | {"group": "h100", "nnodes": 1}), 422, "group")
     assert wrote(api) == 0
     api.functions.store.save_instance(instance("i-0c", status=InstanceStatus.QUARANTINED))
     assert api.post("/jobs", ASKED).status == 201
