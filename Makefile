@@ -19,7 +19,7 @@ CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
 export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels mutants bench deploy docs clean node-release
+.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels quick-start mutants bench deploy docs clean node-release
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,7 @@ simulate: setup ## Ten thousand seeds of faults against the product's own code (
 
 synth: setup ## The CloudFormation templates, into cdk.out (no credentials needed)
 	@npx --no-install cdk synth --quiet --no-notices $(CONTEXT)
+	@$(BIN)/python -m release.quick_start --into cdk.out/quick-start
 
 wheels: setup ## The three wheels, into dist (REPOSITORY=https://... adds the address of the repository)
 	@$(BIN)/python -m release.wheels --repository "$(REPOSITORY)"
@@ -99,6 +100,9 @@ wheels: setup ## The three wheels, into dist (REPOSITORY=https://... adds the ad
 # Without `setup`: the Python that is tried need not be the one that builds, and may be older.
 try-wheels: ## Install the wheels of dist into a fresh environment, use them and remove each alone (PYTHON=python3.9)
 	@$(PYTHON) release/try_wheels.py dist
+
+quick-start: setup ## The template of the quick start and its files, into dist (docs/quick-start.md)
+	@$(BIN)/python -m release.quick_start --into dist/quick-start --archive
 
 mutants: setup ## Small defects in the product, one at a time: how many do the tests find? Half an hour (SAMPLE="--core 20")
 	@$(BIN)/python -m benchmarks.mutation $(SAMPLE)

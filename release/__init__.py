@@ -4,5 +4,9 @@ It runs on a developer's computer and in CI.
 
 - wheels.py          builds the three wheels into dist/
 - wheel_metadata.py  what an index would refuse or show badly in the metadata of a wheel
+- quick_start.py     writes the quick start: one CloudFormation template and the files that it needs
+- quick_start_template.py    that template, made of the templates of both stacks
+- quick_start_parameters.py  the parameters of that template, and their places in it
+- archives.py        archives and checksums of files
 - try_wheels.py      installs the wheels into a fresh environment, uses them and removes each alone
 """
