@@ -19,10 +19,10 @@ CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
 export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels quick-start mutants bench deploy docs clean node-release
+.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels quick-start digests release-check publish mutants bench deploy docs clean node-release
 
 help: ## Say what each verb does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(CHECK_NODE) $(READY) ## Install everything into .venv and node_modules (once)
 
@@ -103,6 +103,15 @@ try-wheels: ## Install the wheels of dist into a fresh environment, use them and
 
 quick-start: setup ## The template of the quick start and its files, into dist (docs/quick-start.md)
 	@$(BIN)/python -m release.quick_start --into dist/quick-start --archive
+
+digests: setup ## Write the current digest of each base image into its Dockerfile (asks the registries)
+	@$(BIN)/python -m release.base_images refresh
+
+release-check: setup ## What a release of TAG=v<version> lacks: version, changelog, digests of base images
+	@$(BIN)/python -m release.readiness "$(TAG)"
+
+publish: ## The page of a release on GitHub, with the files of dist (TAG=v<version>; needs gh and its token)
+	@gh release create "$(TAG)" --verify-tag --title "gpu-recovery $(TAG)" --notes "CHANGELOG.md says what is new." dist/*.whl dist/*.zip
 
 mutants: setup ## Small defects in the product, one at a time: how many do the tests find? Half an hour (SAMPLE="--core 20")
 	@$(BIN)/python -m benchmarks.mutation $(SAMPLE)

@@ -8,5 +8,7 @@ It runs on a developer's computer and in CI.
 - quick_start_template.py    that template, made of the templates of both stacks
 - quick_start_parameters.py  the parameters of that template, and their places in it
 - archives.py        archives and checksums of files
+- base_images.py     the digests of the base images in the Dockerfiles
+- readiness.py       what a tag lacks for a release
 - try_wheels.py      installs the wheels into a fresh environment, uses them and removes each alone
 """
