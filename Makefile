@@ -19,10 +19,10 @@ CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
 export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth mutants bench deploy docs clean node-release
+.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels quick-start digests release-check publish mutants bench deploy docs clean node-release
 
 help: ## Say what each verb does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(CHECK_NODE) $(READY) ## Install everything into .venv and node_modules (once)
 
@@ -40,6 +40,7 @@ $(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproje
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@echo "[3/6] Installing gpu-recovery itself"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e ./agent -e ./agent/run
+	@$(BIN)/python -c 'import sysconfig, pathlib; pathlib.Path(sysconfig.get_path("purelib"), "gpu_recovery_repository.pth").write_text("$(CURDIR)\n$(CURDIR)/lambdas\n")'
 	@echo "[4/6] Building the Lambda layer of the functions"
 	@$(BIN)/python -m infra.layer.build
 	@echo "[5/6] Installing the CDK command line, and what builds the web console"
@@ -91,6 +92,26 @@ simulate: setup ## Ten thousand seeds of faults against the product's own code (
 
 synth: setup ## The CloudFormation templates, into cdk.out (no credentials needed)
 	@npx --no-install cdk synth --quiet --no-notices $(CONTEXT)
+	@$(BIN)/python -m release.quick_start --into cdk.out/quick-start
+
+wheels: setup ## The three wheels, into dist (REPOSITORY=https://... adds the address of the repository)
+	@$(BIN)/python -m release.wheels --repository "$(REPOSITORY)"
+
+# Without `setup`: the Python that is tried need not be the one that builds, and may be older.
+try-wheels: ## Install the wheels of dist into a fresh environment, use them and remove each alone (PYTHON=python3.9)
+	@$(PYTHON) release/try_wheels.py dist
+
+quick-start: setup ## The template of the quick start and its files, into dist (docs/quick-start.md)
+	@$(BIN)/python -m release.quick_start --into dist/quick-start --archive
+
+digests: setup ## Write the current digest of each base image into its Dockerfile (asks the registries)
+	@$(BIN)/python -m release.base_images refresh
+
+release-check: setup ## What a release of TAG=v<version> lacks: version, changelog, digests of base images
+	@$(BIN)/python -m release.readiness "$(TAG)"
+
+publish: ## The page of a release on GitHub, with the files of dist (TAG=v<version>; needs gh and its token)
+	@gh release create "$(TAG)" --verify-tag --title "gpu-recovery $(TAG)" --notes "CHANGELOG.md says what is new." dist/*.whl dist/*.zip
 
 mutants: setup ## Small defects in the product, one at a time: how many do the tests find? Half an hour (SAMPLE="--core 20")
 	@$(BIN)/python -m benchmarks.mutation $(SAMPLE)
@@ -110,4 +131,4 @@ docs: setup ## Write again what is generated from tables and counted calls
 
 clean: ## Remove everything that was installed or generated
 	@if [ -x $(BIN)/gpu-recovery ]; then $(BIN)/gpu-recovery sandbox down; fi
-	@rm -rf $(VENV) node_modules cdk.out .make .sandbox build *.egg-info .pytest_cache .coverage .hypothesis .ruff_cache .mypy_cache
+	@rm -rf $(VENV) node_modules cdk.out .make .sandbox build dist *.egg-info .pytest_cache .coverage .hypothesis .ruff_cache .mypy_cache

@@ -27,6 +27,7 @@ PLACES = {
     "health_check": "health_check",
     "image_builder": "image_builder",
     "infra": "infra",
+    "release": "release",
 }
 """The packages in which no circle may be, and where they are."""
 ENTRIES_MAX = 15

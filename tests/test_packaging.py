@@ -22,18 +22,19 @@ FOLDERS = {
     "image_builder": "image_builder",
     "infra": "infra",
     "ray_runner": "ray_runner",
+    "release": "release",
     "sandbox": "sandbox",
     "simulator": "simulator",
 }
 """Each top-level package and its folder in the repository."""
-OF_IMAGES_ONLY = {"ray_runner", "image_builder"}
-"""Packages that are never installed: an image or the package of a function holds them."""
 WHEELS = {
-    "pyproject.toml": "",
-    "agent/pyproject.toml": "gpu_recovery_agent",
-    "agent/run/pyproject.toml": "gpu_recovery_run",
+    "pyproject.toml": ("gpu_recovery_client", "gpu_recovery.core"),
+    "agent/pyproject.toml": ("gpu_recovery_agent",),
+    "agent/run/pyproject.toml": ("gpu_recovery_run",),
 }
-"""Each project that a wheel is built of, with its only top-level package; the first owns all others."""
+"""Each project that a wheel is built of, with the packages that it holds, each with all packages below it."""
+NAMESPACE = "gpu_recovery"
+"""Parent of `gpu_recovery.core`. It has no file in a wheel: the modules beside `core` run in AWS Lambda only."""
 IMAGES = ("agent", "health_check", "ray_runner")
 
 
@@ -111,13 +112,11 @@ def _below(package: str) -> set[str]:
 
 
 @pytest.mark.parametrize("project", WHEELS)
-def test_every_package_is_installed(project: str) -> None:
+def test_a_project_lists_every_package_of_its_wheel(project: str) -> None:
     """A folder that the list lacks is missing from an installed project, though every test from the checkout passes."""
     listed = _setuptools(ROOT / project)["packages"]
-    of_others = {*OF_IMAGES_ONLY, *WHEELS.values()} - {WHEELS[project]}
-    own = {WHEELS[project]} if WHEELS[project] else FOLDERS.keys() - of_others
-    found = {_package_of(name, path) for name, path in MODULES.items() if name.split(".")[0] in own}
-    assert sorted(listed) == sorted(found)
+    modules = set().union(*(_below(package) for package in WHEELS[project]))
+    assert sorted(listed) == sorted({_package_of(name, MODULES[name]) for name in modules})
 
 
 def test_no_two_wheels_own_the_same_package() -> None:
@@ -136,18 +135,28 @@ def test_every_folder_with_modules_is_a_package(folder: str) -> None:
 def test_every_package_is_found_in_its_folder() -> None:
     """`package-dir` names the folder that the tests of this file look into."""
     declared = _setuptools(ROOT / "pyproject.toml")["package-dir"]
-    of_others = OF_IMAGES_ONLY | set(WHEELS.values())
-    assert declared == {name: where for name, where in FOLDERS.items() if name not in of_others}
+    assert declared == {package.split(".")[0]: FOLDERS[package.split(".")[0]] for package in WHEELS["pyproject.toml"]}
 
 
 def _package_of(name: str, path: Path) -> str:
     return name if path.name == "__init__.py" else name.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("package", ["gpu_recovery_agent", "gpu_recovery_run"])
-def test_a_wheel_holds_every_module_that_it_needs(package: str) -> None:
-    """A GPU instance and the image of a training have one wheel each, and nothing else of the repository."""
-    assert sorted(_needed(_below(package)) - _below(package)) == []
+@pytest.mark.parametrize("project", WHEELS)
+def test_a_wheel_holds_every_module_that_it_needs(project: str) -> None:
+    """A user's computer, a GPU instance and the image of a training have one wheel each, and no other module."""
+    held = set().union(*(_below(package) for package in WHEELS[project]))
+    assert sorted(_needed(held) - held - {NAMESPACE}) == []
+
+
+def test_every_module_of_the_repository_is_on_the_path_of_its_environment() -> None:
+    """`gpu-recovery sandbox` is started in any folder. The wheel of the command line does not hold the sandbox."""
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    (written,) = [line for line in lines if "gpu_recovery_repository.pth" in line]
+    folders = re.findall(r"\$\(CURDIR\)([\w/]*)\\n", written)
+    on_path = {ROOT / folder.strip("/") for folder in folders}
+    installed = {package.split(".")[0] for packages in WHEELS.values() for package in packages} - {NAMESPACE}
+    assert {(ROOT / where).parent for name, where in FOLDERS.items() if name not in installed} == on_path
 
 
 # -- images ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ BANNED = {
 }
 PRODUCT = (
     *("lambdas", "agent", "client", "health_check", "infra", "image_builder", "ray_runner"),
-    *("simulator", "sandbox", "benchmarks"),
+    *("simulator", "sandbox", "benchmarks", "release"),
 )
 SENTENCE_WORDS_MAX = 35
 FMT_SKIPS_MAX = 40

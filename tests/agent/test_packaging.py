@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import gpu_recovery_agent
+import gpu_recovery_run
 import pytest
 from gpu_recovery_agent.reporter import DENIED, DO_NOT_RESTART
 from gpu_recovery_agent.settings import AgentSettings
@@ -40,7 +41,7 @@ def unit() -> dict[str, str]:
 def test_the_versions_agree() -> None:
     """The one that is installed is the one that is told."""
     project = tomllib.loads((AGENT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == gpu_recovery_agent.VERSION
+    assert project["version"] == gpu_recovery_agent.VERSION == gpu_recovery_run.VERSION
     for other in (ROOT, AGENT / "run"):
         assert project["version"] == tomllib.loads((other / "pyproject.toml").read_text())["project"]["version"]
 

@@ -47,7 +47,7 @@ def test_a_base_image_can_be_given_by_digest(image: str) -> None:
 def test_the_program_runs_with_a_python_that_is_maintained() -> None:
     """The Python of Ubuntu's universe archive may be a release candidate without security updates."""
     text = (FOLDER / "Dockerfile").read_text()
-    (release,) = re.findall(r"^ARG BASE_IMAGE=\S+-ubuntu(\S+)$", text, re.MULTILINE)
+    (release,) = re.findall(r"^ARG BASE_IMAGE=\S+-ubuntu([\d.]+)(?:@\S+)?$", text, re.MULTILINE)
     assert set(re.findall(r"\bpython(3\.\d+)", text)) == {PYTHON_OF_UBUNTU[release]}
 
 

@@ -125,5 +125,5 @@ def test_the_base_images_of_the_page_are_the_defaults_of_the_dockerfiles() -> No
     assert rows.keys() == {path.parent.name for path in ROOT.glob("*/Dockerfile")}
     for image, (setting, default) in rows.items():
         text = (ROOT / image / "Dockerfile").read_text(encoding="utf-8")
-        assert re.findall(r"^ARG BASE_IMAGE=(\S+)$", text, re.MULTILINE) == [default]
+        assert re.findall(r"^ARG BASE_IMAGE=([^@\s]+)(?:@\S+)?$", text, re.MULTILINE) == [default]
         assert setting in text, "the Dockerfile names its setting"

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import clock
+from .. import VERSION, clock
 from ..files import sync_folder, write_whole
 from ..sensors import processes
 from ..sensors.boot import BootUnknown, boot_id
@@ -56,6 +56,7 @@ HELP = f"""{USAGE}
 Start a rank of a training job: run the command, write its exit for the node agent, and suspend it on request.
 
   --simulate SECONDS   rehearse a suspension: give the notice so long after the command has asked for it
+  --version            print the version
   --help               print this text
 
 The environment names the rank: JOB_ID, ATTEMPT, RANK; GPUTASKER_RUNNING_TASKS_DIR names the folder that the rank
@@ -70,6 +71,9 @@ def main() -> None:
     """Entry point of `gpu-recovery-run`."""
     if sys.argv[1:2] in (["--help"], ["-h"]):
         sys.stdout.write(HELP)
+        return
+    if sys.argv[1:2] == ["--version"]:
+        sys.stdout.write(f"gpu-recovery-run {VERSION}\n")
         return
     environment = dict(os.environ)
     if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
