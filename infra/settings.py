@@ -1,12 +1,13 @@
 """Deployment settings: names, types, defaults and checks. Wrong settings stop the synthesis.
 
-The values come from the CDK context, under keys `gpu-recovery:<field>`: from cdk.json, or from the command line, such
-as `cdk -c gpu-recovery:adopt=observe`. Only this module holds defaults. The constructs read the fields of
-`DeploymentSettings` and do not read the process environment.
+The values come from a settings file (`infra/settings_file.py`), or from the CDK context under keys
+`gpu-recovery:<field>`: from cdk.json, or from the command line, such as `cdk -c gpu-recovery:adopt=observe`. Only this
+module holds defaults. The constructs read the fields of `DeploymentSettings` and do not read the process environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
@@ -38,7 +39,7 @@ from infra.setting_readers import (
 NAMESPACE = "gpu-recovery:"
 """Prefix of the context keys."""
 SWITCHES = ("replace", "observe_only", "record_attempts")
-"""Fields of the policy that are settings of their own, so that they are easy to see in cdk.json."""
+"""Fields of the policy that are settings of their own, so that they are easy to see."""
 SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile": "xid_policy"}
 """Fields of the policy that may not be set in `policy`, each with the setting that decides the field."""
 RAY_NEEDS = ("ray_control_store", "ray_subnet_ids", "ray_security_group_ids")
@@ -63,6 +64,12 @@ _BASE_IMAGE = text(
 
 class DeploymentSettingsError(ValueError):
     """One or more settings are wrong. Each line of the message starts with the context key to change."""
+
+
+def no_such_setting(name: str, known: Sequence[str]) -> str:
+    """Return the error message about an unknown setting, with the known name that is most like it."""
+    close = get_close_matches(name, known, n=1)
+    return f"there is no such setting{f'; did you mean {close[0]}?' if close else ''}"
 
 
 def _setting(default: Any, read: Reader) -> Any:
@@ -275,8 +282,11 @@ class DeploymentSettings:
             DeploymentSettingsError: a setting is wrong or does not exist.
         """
         ours = {key.removeprefix(NAMESPACE): value for key, value in context.items() if key.startswith(NAMESPACE)}
-        if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
-            raise DeploymentSettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
+        known = [each.name for each in fields(cls)]
+        if unknown := sorted(ours.keys() - {*known}):
+            raise DeploymentSettingsError(
+                "\n".join(f"{NAMESPACE}{name}: {no_such_setting(name, known)}" for name in unknown)
+            )
         return cls(**ours)
 
     def _shared_tables(self) -> list[str]:

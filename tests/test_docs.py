@@ -369,7 +369,7 @@ def test_the_outputs_and_alarms(page: Page) -> None:
 @each_readme
 def test_every_top_level_folder_is_explained(page: Page) -> None:
     """The table of folders is the repository's folders, apart from what is installed or generated."""
-    generated = {"node_modules", "cdk.out", "build", "__pycache__"}
+    generated = {"node_modules", "cdk.out", "build", "__pycache__", "settings"}
     here = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in generated}
     assert page.table_of({name for name in here if not name.startswith(".") and not name.endswith(".egg-info/")})
 

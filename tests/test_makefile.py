@@ -62,6 +62,78 @@ def test_a_make_of_somebody_else_does_not_skip_the_release(tmp_path: Path) -> No
     assert result.stdout.count("has reached its end of life") == 1
 
 
+FILES_OF_GROUPS = (
+    *(f"requirements-{name}.txt" for name in ("deploy", "demo", "test", "bench")),
+    *("requirements.txt", "pyproject.toml", "package.json", "package-lock.json", "console/package-lock.json"),
+    *("infra/layer/requirements.txt", "infra/layer/build.py", "tests/client_generators/requirements.txt"),
+    *("agent/pyproject.toml", "agent/run/pyproject.toml"),
+)
+"""Files whose change installs a group again."""
+PARTS = (".make/venv", ".make/cdk", ".make/console", ".make/lambda_layer", ".make/generators")
+STAMPS = (*PARTS, ".make/ready-deploy", ".make/ready-demo", ".make/ready-test", ".make/ready")
+"""Files that say what is installed."""
+OF_TESTS_ONLY = ("ray", "matplotlib", "schemathesis", "mypy", "playwright")
+"""Packages that neither a deployment nor the demo installs."""
+
+
+def _installed(tmp_path: Path, *words: str) -> set[str]:
+    """The requirements files that `make` installs on a fresh machine."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in FILES_OF_GROUPS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    result = _make(tmp_path, "--dry-run", *words, release="v22.0.0", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    return set(re.findall(r"-m pip install .*-r (\S+)", result.stdout)) - {"tests/client_generators/requirements.txt"}
+
+
+def _packages(name: str) -> set[str]:
+    """The packages of a requirements file and of the files that it includes."""
+    text = (ROOT / name).read_text()
+    found = set(re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==", text, re.MULTILINE))
+    for line in re.findall(r"^-r (\S+)$", text, re.MULTILINE):
+        found |= _packages((Path(name).parent / line).as_posix())
+    return found
+
+
+DEPLOY, DEMO = {"requirements-deploy.txt"}, {"requirements-deploy.txt", "requirements-demo.txt"}
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["deploy"], DEPLOY),
+        (["deploy", "NAME=prod"], DEPLOY),
+        (["synth"], DEPLOY),
+        (["setup", "GROUP=deploy"], DEPLOY),
+        (["demo"], DEMO),
+        (["simulate"], DEMO),
+        (["setup", "GROUP=demo"], DEMO),
+        (["test-fast"], {*DEMO, "requirements-test.txt"}),
+        (["setup"], {*DEMO, "requirements-test.txt", "requirements.txt"}),
+        (["bench"], {*DEMO, "requirements-test.txt", "requirements.txt"}),
+    ],
+    ids=" ".join,
+)
+def test_a_verb_installs_only_its_group(tmp_path: Path, words: list[str], files: set[str]) -> None:
+    """On a fresh machine, with nothing before it."""
+    assert _installed(tmp_path, *words) == files
+
+
+def test_neither_a_deployment_nor_the_demo_installs_what_only_tests_use() -> None:
+    """Together they take several times the space of a deployment."""
+    assert set(OF_TESTS_ONLY) <= _packages("requirements.txt")
+    assert not set(OF_TESTS_ONLY) & _packages("requirements-demo.txt")
+    assert _packages("requirements-deploy.txt") < _packages("requirements-demo.txt") < _packages("requirements.txt")
+
+
+def test_an_unknown_group_is_refused(tmp_path: Path) -> None:
+    """With the groups that exist."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    result = _make(tmp_path, "setup", "GROUP=tests", release="v22.0.0", cwd=tmp_path)
+    assert result.returncode != 0 and "GROUP is one of deploy demo test all, not tests" in result.stderr
+
+
 PYTHON = """#!/bin/sh
 case "$*" in
   *"-m ray"*) echo "output of the tests with Ray"; exit {ray} ;;
@@ -76,24 +148,14 @@ esac
 def test_both_parts_run_and_report_and_one_failure_fails_the_run(tmp_path: Path, main: int, ray: int) -> None:
     """CI runs the same command. The part with Ray reports also if the other part has failed."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("requirements.txt", "pyproject.toml", "package.json", "package-lock.json"):
-        (tmp_path / name).touch()
-    (tmp_path / "infra/layer").mkdir(parents=True)
-    for name in ("requirements.txt", "build.py"):
-        (tmp_path / "infra/layer" / name).touch()
-    (tmp_path / "tests/client_generators").mkdir(parents=True)
-    (tmp_path / "tests/client_generators/requirements.txt").touch()
-    (tmp_path / "console").mkdir()
-    (tmp_path / "console/package-lock.json").touch()
-    (tmp_path / "agent/run").mkdir(parents=True)
-    for name in ("agent/pyproject.toml", "agent/run/pyproject.toml"):
+    (tmp_path / ".make").mkdir()
+    for name in (*FILES_OF_GROUPS, *STAMPS):  # the stamps last: nothing is newer than they
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON.format(main=main, ray=ray))
     python.chmod(0o755)
-    (tmp_path / ".make").mkdir()
-    (tmp_path / ".make/ready").touch()
     result = _make(tmp_path, "test", release="v22.0.0", cwd=tmp_path)
     words = {0: "passed", 1: "FAILED"}
     assert "output of the other tests\n" in result.stdout and "output of the tests with Ray\n" in result.stdout

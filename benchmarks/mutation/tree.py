@@ -65,7 +65,7 @@ def digest(root: Path, tests: Sequence[str]) -> str:
     """Return a hash of everything that decides which test executes which line."""
     summary = sha256(" ".join(tests).encode())
     for name in files_of_tree(root):
-        if name.startswith(("lambdas/", "tests/", "simulator/", "client/", "pyproject.toml", "requirements.txt")):
+        if name.startswith(("lambdas/", "tests/", "simulator/", "client/", "pyproject.toml", "requirements")):
             summary.update(f"{name}\0".encode() + (root / name).read_bytes())
     return summary.hexdigest()[:16]
 

@@ -136,14 +136,15 @@ def test_the_image_has_what_its_dockerfile_copies(validated: dict[str, Path]) ->
 
 def test_the_image_has_the_releases_that_the_tests_run_with() -> None:
     """Each package of the image is pinned, and to the release of the project's own requirements."""
-    image, tested = _pins("ray_runner/requirements.txt"), _pins("requirements.txt")
+    image, tested = _pins("ray_runner/requirements.txt"), _pins("requirements-test.txt")
+    tested |= _pins("requirements-demo.txt") | _pins("requirements-deploy.txt")
     assert "ray[default]" in image
     assert image.items() <= tested.items()
 
 
 def _pins(path: str) -> dict[str, str]:
     """Each line of a requirements file that is no comment: the package with its extras, and its release."""
-    lines = [line for line in (ROOT / path).read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in (ROOT / path).read_text().splitlines() if line and not line.startswith(("#", "-r "))]
     pins = [re.fullmatch(r"([\w.-]+(?:\[[\w,-]+\])?)==([\w.]+)", line) for line in lines]
     assert pins and all(pins), [line for line, pin in zip(lines, pins, strict=True) if pin is None]
     return {pin[1]: pin[2] for pin in pins if pin is not None}

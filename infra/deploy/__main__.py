@@ -1,0 +1,112 @@
+"""`python -m infra.deploy [--name NAME] [OPTION...]`: run `cdk deploy` for one deployment, then print the next steps.
+
+Without a name the settings are those of cdk.json and of the options, which are passed to the CDK. With a name they are
+those of `settings/<name>.toml`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
+from infra.settings_file import FILE_KEY, names, path_of, read, settings_of
+
+ROOT = Path(__file__).parents[2]
+OUTPUTS = ROOT / ".make"
+"""Folder of the files into which the CDK writes the outputs of the stacks."""
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+USAGE = 2
+
+
+def command_of(name: str, options: Sequence[str], outputs: Path) -> list[str]:
+    """Return the command line of the CDK."""
+    selected = ["-c", f"{FILE_KEY}={name}"] if name else []
+    written = [] if "--outputs-file" in options else ["--outputs-file", str(outputs)]
+    return ["npx", "--no-install", "cdk", "deploy", "--all", *selected, *written, *options]
+
+
+def context_of(name: str, options: Sequence[str], root: Path) -> dict[str, Any]:
+    """Return the CDK context of a deployment: that of cdk.json, and of the options."""
+    context: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8")).get("context", {})
+    for option, value in pairwise([*options, ""]):
+        if option in ("-c", "--context"):
+            key, _, text = value.partition("=")
+            context[key] = text
+    return context | ({FILE_KEY: name} if name else {})
+
+
+def next_steps(name: str, settings: DeploymentSettings, outputs: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that say what to do after a deployment.
+
+    Args:
+        name: name of the deployment; "" if it has none.
+        settings: its settings.
+        outputs: the outputs of its stacks.
+    """
+    deployment = name or "default"
+    region = outputs["TopicArn"].split(":")[3]
+    login = f"gpu-recovery login {deployment} --api-url {outputs['ApiUrl']}"
+    if settings.signs_requests:
+        login += " --auth iam"
+    else:
+        secret = outputs["OperatorTokenSecretArn"]
+        read_token = "--query SecretString --output text"
+        login = f"aws secretsmanager get-secret-value --region {region} --secret-id {secret} {read_token} | {login}"
+    yield f"Deployed {settings.stack_name} in {region}. Next:"
+    if settings.alert_emails:
+        addresses = ", ".join(settings.alert_emails)
+        yield f"- Confirm the subscription in the e-mail that AWS sent to {addresses}. Until then no message arrives."
+    else:
+        yield f"- Nobody is notified: alert_emails is empty. Set it in {_place(name)}, and deploy again."
+    yield "- Save the deployment for the command line:"
+    yield f"    {login}"
+    yield "- Check it, after a minute:"
+    yield f"    gpu-recovery doctor{f' {name}' if name else ''}"
+    if "ConsoleUrl" in outputs:
+        yield f"- Web console: {outputs['ConsoleUrl']}"
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Deploy. Return the exit status of the CDK, or 2 if the settings cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy", allow_abbrev=False)
+    parser.add_argument("--name", default="")
+    known, options = parser.parse_known_args(arguments)
+    environment = dict(os.environ)
+    try:
+        if not known.name and not options and (deployments := names(root)):
+            raise DeploymentSettingsError(
+                f"there are settings files ({', '.join(deployments)}): give NAME=..., as in make deploy "
+                f"NAME={deployments[0]}, or CONTEXT=... for a deployment without a file"
+            )
+        if known.name:
+            region = read(path_of(known.name, root), root).target.get("region")
+            if region and not any(environment.get(variable) for variable in REGION_VARIABLES):
+                environment["AWS_REGION"] = region
+        settings, _ = settings_of(context_of(known.name, options, root), root, {})
+    except DeploymentSettingsError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    OUTPUTS.mkdir(exist_ok=True)
+    outputs = OUTPUTS / f"outputs-{Path(known.name).stem or 'default'}.json"
+    outputs.unlink(missing_ok=True)
+    status = subprocess.run(command_of(known.name, options, outputs), cwd=root, env=environment, check=False).returncode
+    if status == 0 and outputs.exists():
+        stacks = json.loads(outputs.read_text(encoding="utf-8"))
+        found = {key: value for stack in stacks.values() for key, value in stack.items()}
+        if {"ApiUrl", "TopicArn", "OperatorTokenSecretArn"} <= found.keys():
+            print("", *next_steps(known.name, settings, found), sep="\n")
+    return status
+
+
+def _place(name: str) -> str:
+    return f"settings/{name}.toml" if name else f"cdk.json ({NAMESPACE}alert_emails)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
