@@ -33,7 +33,7 @@ from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, PAGES, README, READM
 
 FIRST_SCREEN_LINES = 60
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key"}
+NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key", "gpu-recovery:settings"}
 FOREIGN_NAMES = {"PutItem"}
 """Names in the documents that are AWS's, written like ours."""
 SECONDS = {

@@ -49,7 +49,7 @@ def next_steps(name: str, settings: DeploymentSettings, outputs: Mapping[str, st
         settings: its settings.
         outputs: the outputs of its stacks.
     """
-    deployment = name or "default"
+    deployment = Path(name).stem or "default"
     region = outputs["TopicArn"].split(":")[3]
     login = f"gpu-recovery login {deployment} --api-url {outputs['ApiUrl']}"
     if settings.signs_requests:
@@ -67,7 +67,7 @@ def next_steps(name: str, settings: DeploymentSettings, outputs: Mapping[str, st
     yield "- Save the deployment for the command line:"
     yield f"    {login}"
     yield "- Check it, after a minute:"
-    yield f"    gpu-recovery doctor{f' {name}' if name else ''}"
+    yield f"    gpu-recovery doctor{f' {deployment}' if name else ''}"
     if "ConsoleUrl" in outputs:
         yield f"- Web console: {outputs['ConsoleUrl']}"
 
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def _place(name: str) -> str:
-    return f"settings/{name}.toml" if name else f"cdk.json ({NAMESPACE}alert_emails)"
+    return f"settings/{Path(name).stem}.toml" if name else f"cdk.json ({NAMESPACE}alert_emails)"
 
 
 if __name__ == "__main__":

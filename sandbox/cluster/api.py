@@ -16,6 +16,8 @@ from sandbox.cluster.power import PowerControl
 from sandbox.cluster.task_definitions import Definitions
 
 Answer = dict[str, Any]
+METADATA = {"State": "applied", "HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+"""Options of the metadata service of each instance."""
 FILTER_VALUES_MAX, STATUS_IDS_MAX = 200, 100
 """Upper bounds of the values of a filter, and of the ids of DescribeInstanceStatus: EC2 API reference."""
 
@@ -28,6 +30,7 @@ class EcsApi:
         self.register_task_definition = definitions.register_task_definition
         self.describe_task_definition = definitions.describe_task_definition
         self.list_task_definitions = definitions.list_task_definitions
+        self.list_task_definition_families = definitions.list_task_definition_families
         self.deregister_task_definition = definitions.deregister_task_definition
 
     def _read(self, query: Callable[[], Answer], params: Answer) -> Answer:
@@ -74,6 +77,11 @@ class EcsApi:
         self._cluster.check_cluster(params.get("cluster"))
         reference, force = params["containerInstance"], params.get("force", False)
         return self._driver.change(lambda now: instances.deregister(self._cluster, reference, force=force, now=now))
+
+    def list_clusters(self, **params: Any) -> Answer:
+        """ListClusters: the one cluster."""
+        with self._driver.lock:
+            return describe.page([self._cluster.cluster_arn], params, "clusterArns", "maxResults", "nextToken")
 
     def describe_clusters(self, **params: Any) -> Answer:
         """DescribeClusters."""
@@ -196,6 +204,7 @@ class Ec2Api:
                 "Architecture": "x86_64",
                 "RootDeviceType": instance.root_device,
                 "RootDeviceName": "/dev/xvda",
+                "MetadataOptions": METADATA,
                 "Tags": [{"Key": key, "Value": value} for key, value in instance.tags.items()],
             }
             | address

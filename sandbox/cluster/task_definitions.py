@@ -11,7 +11,7 @@ from sandbox.cluster.model.cluster import AwsApiError
 
 
 class Definitions(Protocol):
-    """The four calls on task definitions, with the parameters and responses of botocore."""
+    """The five calls on task definitions, with the parameters and responses of botocore."""
 
     def register_task_definition(self, **params: Any) -> dict[str, Any]:
         """RegisterTaskDefinition: store a new revision of a family."""
@@ -21,6 +21,9 @@ class Definitions(Protocol):
 
     def list_task_definitions(self, **params: Any) -> dict[str, Any]:
         """ListTaskDefinitions: return ARNs."""
+
+    def list_task_definition_families(self, **params: Any) -> dict[str, Any]:
+        """ListTaskDefinitionFamilies: return names."""
 
     def deregister_task_definition(self, **params: Any) -> dict[str, Any]:
         """DeregisterTaskDefinition: make a revision INACTIVE."""
@@ -66,6 +69,13 @@ class MemoryDefinitions:
         arns = [d["taskDefinitionArn"] for revisions in families for d in revisions if d["status"] == status]
         return {"taskDefinitionArns": arns[::-1] if params.get("sort") == "DESC" else arns}
 
+    def list_task_definition_families(self, **params: Any) -> dict[str, Any]:
+        """Return the families that begin with `familyPrefix` and have a revision of `status`."""
+        prefix, status = params.get("familyPrefix", ""), params.get("status", "ACTIVE")
+        named = {family: {d["status"] for d in revisions} for family, revisions in sorted(self._families.items())}
+        found = [family for family, statuses in named.items() if status in statuses | {"ALL"}]
+        return {"families": [family for family in found if family.startswith(prefix)]}
+
     def deregister_task_definition(self, **params: Any) -> dict[str, Any]:
         """Make the revision INACTIVE."""
         definition = self._find(params["taskDefinition"])
@@ -74,7 +84,7 @@ class MemoryDefinitions:
 
 
 class ForwardedDefinitions:
-    """Forwards the four calls to another ECS endpoint."""
+    """Forwards the five calls to another ECS endpoint."""
 
     def __init__(self, endpoint_url: str, region: str, keys: Mapping[str, str]) -> None:
         self._ecs = boto3.client(
@@ -107,6 +117,10 @@ class ForwardedDefinitions:
     def list_task_definitions(self, **params: Any) -> dict[str, Any]:
         """Forward ListTaskDefinitions."""
         return self._forward("list_task_definitions", params)
+
+    def list_task_definition_families(self, **params: Any) -> dict[str, Any]:
+        """Forward ListTaskDefinitionFamilies."""
+        return self._forward("list_task_definition_families", params)
 
     def deregister_task_definition(self, **params: Any) -> dict[str, Any]:
         """Forward DeregisterTaskDefinition."""

@@ -127,12 +127,13 @@ def test_operators_add_to_a_list_and_keep_their_other_settings(
     queue.pass_at(0)
     (mail,) = queue.mails
     text = " ".join(mail["Message"].split())
-    added = f'Add {value} to the list "gpu-recovery:{setting}" in cdk.json, and deploy again with every -c option'
+    added = f"Add {value} to the list {setting} in the settings file of the deployment, and run make deploy NAME="
+    assert f'add it to "gpu-recovery:{setting}" in cdk.json, and deploy again with every -c option' in text
     assert added in text and added in queue.functions.job(name).reason
     assert "Without an option, its setting returns to the value in cdk.json or to the default." in text
     assert f"If one of these options is gpu-recovery:{setting}, extend the list in that option instead" in text
     assert "make deploy CONTEXT=<every -c option of the last deployment>" in text
-    assert text.count("make deploy") == 1 and "-c gpu-recovery" not in text
+    assert text.count("make deploy") == 2 and "-c gpu-recovery" not in text
 
 
 @pytest.mark.parametrize("policy", ["service control policy", "permissions boundary", "session policy"])

@@ -134,18 +134,35 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
             ("gpu-recovery redrive --dry-run", "gpu-recovery redrive --queue failed"),
         ),
         Verb(
-            "doctor",
-            "doctor",
-            "doctor",
-            "Check metadata service and Auto Scaling of the instances.",
-            ("gpu-recovery doctor", "gpu-recovery doctor --json"),
-        ),
-        Verb(
             "console",
             "console",
             "console",
             "Open the web console, and print a session to paste there.",
             ("gpu-recovery console", "gpu-recovery console --role viewer --no-browser"),
+        ),
+    ),
+    "Deployment on AWS": (
+        Verb(
+            "init",
+            "init",
+            "init",
+            "Ask the AWS account, and write the settings file of one deployment.",
+            (
+                "gpu-recovery init prod",
+                "gpu-recovery init lab --cluster lab-gpus --family gpu-training \\",
+                "    --email oncall@example.com --set adopt=off --yes",
+            ),
+        ),
+        Verb(
+            "doctor",
+            "doctor",
+            "doctor",
+            "Say what would fail in the account or the deployment, and how to fix it.",
+            (
+                "gpu-recovery doctor prod",
+                "gpu-recovery doctor --json",
+                f"gpu-recovery doctor prod --health-check {INSTANCE}",
+            ),
         ),
     ),
     "People and limits": (

@@ -44,7 +44,7 @@ class MissingPermission:
 
     @property
     def remedy(self) -> str:
-        """What an operator does, in one sentence."""
+        """What an operator does."""
         if self.forbidden:
             return (
                 f"Find the policy that denies or does not allow {self.action} (of the account, of the organization, or "
@@ -73,6 +73,7 @@ class MissingPermission:
 
 def _added(value: str, setting: str) -> str:
     return (
-        f'Add {value} to the list "gpu-recovery:{setting}" in cdk.json, and deploy again with every -c option of the '
-        "last deployment."
+        f"Add {value} to the list {setting} in the settings file of the deployment, and run make deploy NAME=<name>. "
+        f'Without a settings file, add it to "gpu-recovery:{setting}" in cdk.json, and deploy again with every -c '
+        "option of the last deployment."
     )

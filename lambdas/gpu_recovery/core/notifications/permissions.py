@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gpu_recovery.core.missing_permission import MissingPermission
 
 HOW_TO_DEPLOY = (
-    "The command is make deploy CONTEXT=<every -c option of the last deployment>. Without an option, its setting "
-    "returns to the value in cdk.json or to the default.",
+    "Without a settings file the command is make deploy CONTEXT=<every -c option of the last deployment>. "
+    "Without an option, its setting returns to the value in cdk.json or to the default.",
     "If one of these options is gpu-recovery:{setting}, extend the list in that option instead: it replaces the list "
     "in cdk.json.",
 )
