@@ -1,0 +1,46 @@
+"""The verb init where there is no account: what is missing, and what cannot be written. See also tests/sandbox."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+Run = Callable[..., Result]
+
+
+@pytest.mark.parametrize("words", [("init", "prod"), ("doctor", "prod")], ids=" ".join)
+def test_without_botocore_the_package_to_install_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """The command line alone does not need botocore."""
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "cdk.json").write_text("{}")
+    if words[0] == "doctor":
+        (tmp_path / "settings/prod.toml").write_text('cluster_name = "my-gpus"\n')
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    result = run(*words)
+    assert result.exit_code == 2 and "pip install 'gpu-recovery[iam]'" in result.stderr
+
+
+def test_a_deployment_without_a_file_is_answered_with_the_command_that_writes_it(run: Run) -> None:
+    """A misspelt name must not examine the defaults."""
+    result = run("doctor", "prdo")
+    assert result.exit_code == 2 and "gpu-recovery init prdo" in result.stderr
+
+
+def test_a_check_that_does_not_exist_cannot_be_left_out(run: Run) -> None:
+    """A script would believe that it leaves something out."""
+    result = run("doctor", "--skip", "quota")
+    assert result.exit_code == 2 and "quota is no check; the checks are credentials, " in " ".join(
+        result.stderr.split()
+    )
+
+
+def test_a_setting_needs_a_value(run: Run) -> None:
+    """Before the account is read."""
+    result = run("init", "prod", "--set", "adopt")
+    assert result.exit_code == 2 and "KEY=VALUE" in result.stderr
