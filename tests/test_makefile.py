@@ -113,7 +113,7 @@ DEPLOY, DEMO = {"requirements-deploy.txt"}, {"requirements-deploy.txt", "require
         (["setup"], {*DEMO, "requirements-test.txt", "requirements.txt"}),
         (["bench"], {*DEMO, "requirements-test.txt", "requirements.txt"}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "files",
 )
 def test_a_verb_installs_only_its_group(tmp_path: Path, words: list[str], files: set[str]) -> None:
     """On a fresh machine, with nothing before it."""
