@@ -141,7 +141,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         for said in (
             {"under_way": IDS},
             {"dead": dead},
-            {"dead": dead, "deaf": "9 of 10 instances are silent at once"},
+            {"dead": dead, "deaf": "9 of 10 instances do not report"},
         ):
             about |= {"at": due, "deadline_at": record.deadline_at, **said}
             tellings.append((due, events.JobDeadlineReached(**about)))

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 OPEN = Fleet(
     gpu_instances=4,
     opened_at=NOW,
-    opened_because="3 of 4 instances looked bad within 300 s",
+    opened_because="3 of 4 instances were suspected within 300 s",
     incident_id="breaker/x",
     blamed={A: NOW, B: NOW},
 )
@@ -139,7 +139,10 @@ def test_an_instance_names_whom_it_is_repaired_for(api: Api, waits: str, shown: 
 def test_the_fleet_shows_its_brakes_and_whom_they_hold(api: Api) -> None:
     """Budget x of y, the breaker with its reason and its next try, and who waits for what."""
     api.functions.store.save_fleet(OPEN)
-    held = {"need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW), "held": RepairHold(NOW, "the breaker is open")}
+    held = {
+        "need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW),
+        "held": RepairHold(NOW, "the circuit breaker is open"),
+    }
     api.functions.store.save_instance(instance(status=InstanceStatus.QUARANTINED, **held))
     api.functions.store.save_instance(instance(B, status=InstanceStatus.QUARANTINED, reason="it did not come back"))
     body = api.get("/fleet").body

@@ -104,9 +104,9 @@ def _file(path: Path, log: AgentLog) -> FileSignature | None:
     except OSError:
         return None  # it was removed meanwhile
     if not stat.S_ISREG(status.st_mode):
-        log.once(path.name, f"{path} is passed over: it is not a regular file")
+        log.once(path.name, f"{path} is ignored: it is not a regular file")
     elif status.st_size > BYTES_MAX:
-        log.once(path.name, f"{path} is passed over: it is larger than {BYTES_MAX} bytes")
+        log.once(path.name, f"{path} is ignored: it is larger than {BYTES_MAX} bytes")
     else:
         return signature(status)
     return None

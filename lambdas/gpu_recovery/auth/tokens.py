@@ -178,7 +178,7 @@ def issue(store: TokenStore, key: bytes, holder: str, now: datetime, by: str, as
     def add(listed: TokenList) -> tuple[TokenList, Token]:
         valid = [token.token_id for token in listed.tokens if token.is_valid(now)]
         if len(valid) >= VALID_TOKENS_MAX:
-            raise TokensFull(f"{holder} has {len(valid)} tokens that live, {' and '.join(valid)}: revoke one")
+            raise TokensFull(f"{holder} has {len(valid)} valid tokens, {' and '.join(valid)}: revoke a token first")
         return replace(listed, tokens=_trimmed((*listed.tokens, record), now)), record
 
     _change(store, holder, add)
@@ -239,7 +239,9 @@ def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[
         store.save_token(*result)
         return result[0]
 
-    return retry_stale(attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"others write the tokens of {holder} all the time")
+    return retry_stale(
+        attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"other requests write the tokens of {holder} at the same time"
+    )
 
 
 def _trimmed(tokens: tuple[Token, ...], now: datetime) -> tuple[Token, ...]:

@@ -247,4 +247,4 @@ def why_not_rebooted(instance: Instance, job: Job) -> str:
     if not instance.needs_operator:
         return ""
     orphans = f"{instance.avoid_reason}, and " if instance.orphaned_ranks else ""
-    return f"{orphans}it waits for a person ({instance.reason}), who must reboot it and release it, or terminate it"
+    return f"{orphans}it needs an operator ({instance.reason}): reboot and release it, or terminate it"

@@ -52,7 +52,7 @@ class ReportingOutage:
     @property
     def sentence(self) -> str:
         """Why missing heartbeats have no consequence now."""
-        return f"{self.silent} of {self.reporting} instances are silent at once: the network, not their GPUs"
+        return f"{self.silent} of {self.reporting} instances do not report: probably a network fault"
 
 
 PERMISSION_TOLD_FOR = timedelta(days=1)
@@ -165,7 +165,7 @@ def repair_blocked_reason(
         return blocked
     replaced = _recent_replacements(fleet, policy, now)
     if replacing and len(replaced) >= policy.replacements_max:
-        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the most"
+        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the limit"
     return ""
 
 
@@ -176,7 +176,7 @@ def _repairs_stopped_reason(fleet: Fleet, instance_id: str, policy: RecoveryPoli
     if fleet.deaf is not None:
         return fleet.deaf.sentence
     if fleet.opened_at is not None and not _may_probe(fleet, policy, now) and fleet.probe != instance_id:
-        return f"the breaker is open: {fleet.opened_because}"
+        return f"the circuit breaker is open: {fleet.opened_because}"
     return ""
 
 
@@ -191,7 +191,7 @@ def repair_turn_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, n
         return f"{len(others)} of at most {most} instance(s) are under repair: {listed(sorted(others))}"
     recent = _recent_repairs(fleet, policy, now)
     if len(recent) >= policy.fleet_repairs_max:
-        return f"{len(recent)} repairs began within {policy.fleet_window_s} s, which is the most"
+        return f"{len(recent)} repairs began within {policy.fleet_window_s} s, which is the limit"
     return ""
 
 
@@ -290,7 +290,7 @@ def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy
     fleet = replace(fleet, blamed=blamed)
     if len(blamed) < breaker_limit(fleet, policy):
         return fleet
-    because = f"{len(blamed)} of {fleet.gpu_instances} instances looked bad within {policy.breaker_window_s} s"
+    because = f"{len(blamed)} of {fleet.gpu_instances} instances were suspected within {policy.breaker_window_s} s"
     incident_id = f"breaker/{now:%Y%m%dT%H%M%S}"
     return replace(fleet, opened_at=now, opened_because=because, incident_id=incident_id, probe="")
 

@@ -73,7 +73,7 @@ def verdict_of(exit_code: int | None, document: Verdict | None, *, document_requ
     if outcome.blames_hardware and document is None and document_required:
         return Verdict(
             CheckOutcome.INCONCLUSIVE,
-            f"the health check exited with {exit_code} but left no verdict document, so it blames nothing",
+            f"the health check exited with {exit_code} but left no verdict document, so it is no evidence of a fault",
         )
     default = f"the health check exited with {exit_code}"
     if document is None:

@@ -246,14 +246,14 @@ class RecoveryPolicy:
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:
-            raise PolicyInvalid(
-                "policy suspect_s, unreachable_s and heartbeat_stale_s must not fall: they are one silence"
-            )
+            raise PolicyInvalid("policy suspect_s, unreachable_s and heartbeat_stale_s must not decrease in this order")
         if self.suspect_after < REPEATS_MIN:
-            raise PolicyInvalid(f"policy suspect_after must be at least {REPEATS_MIN}: one failure is no repetition")
+            raise PolicyInvalid(
+                f"policy suspect_after must be at least {REPEATS_MIN}: a single failure is not a repetition"
+            )
         if self.command_lease_s < COMMAND_LEASE_S_MIN:
             raise PolicyInvalid(
-                f"policy command_lease_s must be at least {COMMAND_LEASE_S_MIN}: a claim must outlive any function"
+                f"policy command_lease_s must be at least {COMMAND_LEASE_S_MIN}, longer than any function runs"
             )
 
 

@@ -114,7 +114,7 @@ def suspend(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
     if plan is not None and not task_id:
         task_id = tasks_of_ranks(context, job, plan)[0]
     name = attempt_id(job.job_id, command.attempt)
-    known = bool(task_id) and context.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
+    known = bool(task_id) and context.actions.stop_task(task_id, f"{OUR_STOP}{name} is preempted")
     if not known and job.instances and job.instances[0]:
         grace_s = job.spec.suspend_grace_s
         notice = AgentCommand(f"suspend/{name}", AgentCommandKind.SUSPEND, job.job_id, command.attempt, grace_s)

@@ -240,7 +240,7 @@ def redrive_target_of(dead_letter: DeadLetter) -> RedriveTarget:
             context = document.get("requestContext")
             arn = context.get("functionArn") if isinstance(context, dict) else None
             if not isinstance(document.get("requestPayload"), dict):
-                raise DeadLetterUnreadable("it holds no event (requestPayload)")
+                raise DeadLetterUnreadable("it contains no event (requestPayload)")
             return _function(arn, "requestContext.functionArn", document["requestPayload"])
         case DeadLetterQueue.UNDELIVERED:
             document = _document(dead_letter)

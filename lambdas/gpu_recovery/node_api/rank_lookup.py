@@ -114,7 +114,7 @@ class RankLookup:
         }
         for rank in unnamed:
             confirmed |= {log: candidate for log, candidate in claimed.items() if _is_same(candidate, rank)}
-        reason = "no such rank runs on this instance: it has ended, or was launched anew or elsewhere"
+        reason = "no such rank runs on this instance: it has ended, or was launched again or elsewhere"
         return confirmed, tuple((rank, reason) for log, rank in reported.items() if log not in confirmed)
 
     def claims_were_read(self, report: AgentReport) -> bool:

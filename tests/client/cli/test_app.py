@@ -145,7 +145,7 @@ def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
         "health": {"SYSTEM_STATUS": {"status": "IMPAIRED", "since": "2026-11-21T09:00:00.000Z", "sentence": "power"}},
         "departure": {"kind": "RETIREMENT", "leaves_at": "2026-11-22T09:03:00.000Z", "source": "e", "sentence": "old"},
         "need": {"rung": "REPLACE", "evidence": "XID 79", "seen_at": "2026-11-21T09:00:00.000Z", "job_id": None},
-        "held": {"since": "2026-11-21T09:02:00.000Z", "because": "the breaker is open"},
+        "held": {"since": "2026-11-21T09:02:00.000Z", "because": "the circuit breaker is open"},
         "drained": True,
         "incident_id": "i-0aaa00000000000a1/7",
     }
@@ -154,7 +154,7 @@ def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
     assert told["health"] == "SYSTEM_STATUS is IMPAIRED since 2026-11-21 09:00:00Z: power"
     assert told["leaves"] == "2026-11-22 09:03:00Z (in 1d00h): RETIREMENT, old"
     assert told["needs"] == "REPLACE: XID 79"
-    assert told["repair held"] == "since 2026-11-21 09:02:00Z (1m00s): the breaker is open"
+    assert told["repair held"] == "since 2026-11-21 09:02:00Z (1m00s): the circuit breaker is open"
     assert (told["drained"], told["incident"]) == ("by gpu-recovery", "i-0aaa00000000000a1/7")
 
 

@@ -219,8 +219,8 @@ def test_a_dialog_stays_until_its_order_is_answered(visit: Visiting) -> None:
         tab.page.keyboard.press("Escape")
         tab.page.wait_for_timeout(30)
     assert dialog.is_visible() and dialog.get_by_role("button", name="Back").is_disabled()
-    sent.pop().fulfill(**problem(409, "the breaker is open"))
-    dialog.get_by_role("alert").get_by_text("the breaker is open").wait_for()
+    sent.pop().fulfill(**problem(409, "the circuit breaker is open"))
+    dialog.get_by_role("alert").get_by_text("the circuit breaker is open").wait_for()
     tab.page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
     assert pause.evaluate("(button) => button === document.activeElement")
@@ -297,7 +297,7 @@ def event(version: int, after: str | None, reason: str, **changes: Any) -> dict[
 def test_an_incident_says_what_happens_now_and_which_instance_needs_an_operator(visit: Visiting) -> None:
     """The last change, and not the first. The job itself needs nobody."""
     tab = visit()
-    told = {"severity": "SEV2", "subject": f"{INSTANCE}: quarantined, needs a person"}
+    told = {"severity": "SEV2", "subject": f"{INSTANCE}: quarantined, needs an operator"}
     asked = event(3, None, "", kind="operator_action_required", message=told)
     history = [event(1, "CHECKING", "an XID"), event(2, "QUARANTINED", "must be replaced"), asked]
     answer(tab, f"/jobs/{JOB_ID}", job(status="RUNNING", incident_id=INCIDENT_ID))

@@ -40,9 +40,9 @@ def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
 @pytest.mark.parametrize(
     ("status", "attempt", "follows"),
     [
-        (JobStatus.FAILED, 1, "Next: Nothing more is tried: the job has FAILED."),
+        (JobStatus.FAILED, 1, "Next: The job has FAILED and is not tried again."),
         (JobStatus.CANCELED, 1, "Next: Nothing: the job has ended."),
-        (JobStatus.RUNNING, 2, "Next: Nothing: the job has gone on to a later attempt."),
+        (JobStatus.RUNNING, 2, "Next: Nothing: the job is at a later attempt already."),
         (JobStatus.DIAGNOSING, 1, "Next: The job ends. An operator must remove the cause"),
     ],
 )

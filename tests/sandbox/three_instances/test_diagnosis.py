@@ -208,7 +208,7 @@ def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -
 
 
 def test_a_notice_that_nobody_acknowledges_is_named(shared: Shared) -> None:
-    """The worker took it and did not act: no machine is to blame, and the next attempt is sent its own."""
+    """The worker took it and did not act: no instance is faulty, and the next attempt is sent its own."""
     before = checks(shared)
     job_id = shared.program("ana", "unheard", IS_NOT_ACKNOWLEDGED)
     told_of(shared, job_id, "EVENT_UNPROCESSED")

@@ -41,8 +41,8 @@ def is_missing_heartbeat_expected(
 def heartbeat_timed_out(instance: Instance, event: events.InstanceSilent, context: DecisionContext) -> Step | Ignore:
     """Record the missing heartbeat and notify the jobs with ranks that used to report from the instance."""
     if instance.silent_since is not None:
-        return Ignore("it is known to be silent")
-    sentence = f"last heard of at {event.seen_at:%H:%M:%S} UTC"
+        return Ignore("its missing heartbeat is known already")
+    sentence = f"last report at {event.seen_at:%H:%M:%S} UTC"
     notices = tuple(
         commands.TellJob(
             job_id,

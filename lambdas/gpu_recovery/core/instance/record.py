@@ -445,7 +445,7 @@ class ListedInstance:
             if health.impairs:
                 return health.clause(kind)
         if self.silent_since is not None:
-            return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"
+            return f"the last report of its agent was at {self.silent_since:%H:%M:%S} UTC"
         return self.departure.sentence if self.departure is not None else ""
 
 

@@ -47,7 +47,7 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
             alone=len(job.instances) == 1,
         )
         orders = (commands.TellInstance(blamed, request), *orders)
-    what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
+    what_next = "held until it is resumed" if job.held else "it runs again as soon as GPUs are free"
     changes: dict[str, Any] = {"suspended_at": context.now, "in_line_at": context.now, "failure": None}
     if job.stop_cause is CloseCause.SUSPENDED:
         changes |= {

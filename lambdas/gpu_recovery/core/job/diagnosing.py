@@ -73,12 +73,12 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
     if diagnosis.excluded_instances:
         changes["blamed"] = with_blamed(job, diagnosis.excluded_instances)
     if ends:
-        why = "a person must mend the cause first" if diagnosis.needs_person else "it would fail again"
+        why = "an operator must fix the cause first" if diagnosis.needs_person else "it would fail again"
         return failed(job, f"{diagnosis.summary}; {why}", (), changes)
     if not job.attempts_left(context.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(context.policy)}: {job.stop_reason}"
         return failed(job, f"{last}; {diagnosis.summary}", (), changes)
-    # A first end on a blamed instance is explained by the diagnosis, so it does not count towards a repetition.
+    # A first end on a suspected instance is explained by the diagnosis, so it does not count towards a repetition.
     first_ends = tuple(end for end in job.first_ends if end.instance_id not in in_background)
     changes |= {
         **restart_changes(job, diagnosis, context),
@@ -86,7 +86,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
         "repairs": job.repairs + len(in_background),
     }
     changes["first_ends"] = first_ends
-    how = "no machine is to blame"
+    how = "no instance is faulty"
     if in_background or "left_out" in changes:
         how = f"elsewhere than on {listed(in_background or diagnosis.instances)} if there is room"
     others = tuple(instance for instance in job.instances if instance not in in_background)
@@ -147,7 +147,7 @@ def gather_again(job: Job) -> Step:
 
     The checks found nothing, so the job would end now.
     """
-    reason = f"{job.reason}; the checks found nothing, hearing the witnesses once more"
+    reason = f"{job.reason}; the checks found nothing; reading the evidence once more"
     return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, (commands.GatherEvidence(job.attempt),))
 
 
