@@ -14,7 +14,9 @@ from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticRes
 from health_check.verdict import DCGM, MESSAGE_MAX, CheckFinding, by_check, counted
 
 _CONTRADICTED = "the exit code reports an error, but every test in the output passed"
-_HOST_ENGINE_LATE = "the host engine of the check was killed, did not accept a connection in time, or lost the connection"
+_HOST_ENGINE_LATE = (
+    "the host engine of the check was killed, did not accept a connection in time, or lost the connection"
+)
 
 
 def findings_of(

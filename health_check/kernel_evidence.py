@@ -147,7 +147,10 @@ class _OneGpu:
     def _of_the_action(self, same: list[XidEvent]) -> XidSummary:
         action = new_action(same[-1])
         if action in (RecoveryAction.UNKNOWN, RecoveryAction.OTHER):
-            xid_class, why = XidClass.DIAG, "the driver changed its recovery action to an action that this release does not know"
+            xid_class, why = (
+                XidClass.DIAG,
+                "the driver changed its recovery action to an action that this release does not know",
+            )
         elif not action.asks:
             xid_class, why = XidClass.IGNORE, "the driver's recovery action was cleared"
         elif action is RecoveryAction.RECOVER_IMEX_DOMAIN and self._present_action() is not RecoveryAction.NONE:

@@ -147,7 +147,7 @@ def test_an_instance_that_leaves_or_is_forgotten_closes_the_incident(idle: Scene
         minutes(idle, 16, 0)
     minutes(idle, 1, 0)
     assert idle.subjects() == [ALONE, BACK] and not idle.store.load_fleet().unheard
-    why = "left the cluster" if how == "gone" else "works without one"
+    why = "left the cluster" if how == "gone" else "used without an agent"
     assert why in idle.aws.said[-1].body
 
 

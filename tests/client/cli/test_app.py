@@ -201,13 +201,18 @@ def test_reasons_are_sent_as_they_were_given(run: Run, api: Any) -> None:
 
 def test_redrive_asks_for_its_queue_and_says_what_stays(run: Run, api: Any) -> None:
     """What nobody can read is listed with the reason, and whoever waits for the end of it all hears by the code."""
-    stays = {"queue": "failed", "message_id": "m-2", "for": None, "kept_because": "it holds no event (requestPayload)"}
+    stays = {
+        "queue": "failed",
+        "message_id": "m-2",
+        "for": None,
+        "kept_because": "it contains no event (requestPayload)",
+    }
     api.redriven = api.redriven | {"letters": [*api.redriven["letters"], stays], "left": {"failed": 1}}
     result = run("redrive", "--queue", "failed", "--limit", "5")
     told = result.stdout
     assert result.exit_code == run("redrive", "--json").exit_code == 1
     assert dict(api.requests[0].url.params) == {"queue": "failed", "limit": "5"}
-    assert "sent again" in told and "stays: it holds no event (requestPayload)" in told
+    assert "sent again" in told and "stays: it contains no event (requestPayload)" in told
     assert told.endswith("messages left, approximately: failed 1\n")
 
 

@@ -251,10 +251,10 @@ def test_a_log_that_will_not_appear_is_asked_for_once(visit: Visiting) -> None:
     """The attempt is over. While it runs, its log may appear."""
     tab = visit()
     tab.page.clock.install()
-    seen = answer(tab, "/logs", problem(404, "rank 0 of attempt 1 has no task that is known"))
+    seen = answer(tab, "/logs", problem(404, "rank 0 of attempt 1 has no known task"))
     answer(tab, f"/jobs/{JOB_ID}", job(status="RUNNING", attempt=2))
     tab.go(f"#/jobs/{JOB_ID}?tab=log&attempt=1")
-    tab.page.get_by_role("alert").get_by_text("has no task that is known").wait_for()
+    tab.page.get_by_role("alert").get_by_text("has no known task").wait_for()
     passes(tab, 60_000)
     assert seen == ["GET"]
     tab.page.locator("select[name=attempt]").select_option("2")

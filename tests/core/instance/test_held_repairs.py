@@ -207,7 +207,7 @@ def test_held_repairs_of_a_large_fleet_are_tried_less_often(instances: int, seco
 
 
 def _second_look(record: Instance, now: datetime = NOW) -> events.RepairHeld:
-    return events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back by its maintenance tag")
+    return events.RepairHeld(at=now, epoch=record.epoch, sentence="its maintenance tag prohibits repairs")
 
 
 # -- the second look ---------------------------------------------------------------------------------------------------

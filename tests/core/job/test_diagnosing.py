@@ -397,7 +397,7 @@ def test_what_was_left_out_is_forgotten_once_an_attempt_has_lasted() -> None:
 
 def test_a_gang_that_does_not_get_on_is_stopped_and_diagnosed() -> None:
     """An incident like any other, with what was seen in its first words."""
-    seen = "no rank has got on for 900 s, though its machines are heard of"
+    seen = "no rank has made progress for 900 s, although its instances report"
     event = events.ProgressStopped(at=build.NOW, attempt=1, sentence=seen)
     decision = build.tell(build.running(), event)
     after = build.applied(decision)

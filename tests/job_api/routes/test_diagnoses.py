@@ -151,7 +151,7 @@ def test_what_cannot_be_diagnosed_is_refused(api: Api, body: Any, status: int, f
 
 
 @pytest.mark.parametrize(
-    ("attempts", "detail"), [(0, "the job has not had any yet"), (1, "must be from 1 to 1")], ids=["none", "one"]
+    ("attempts", "detail"), [(0, "the job has no attempt yet"), (1, "must be from 1 to 1")], ids=["none", "one"]
 )
 def test_the_refusal_of_an_attempt_names_the_attempts_there_are(api: Api, attempts: int, detail: str) -> None:
     """A queued job has had none."""

@@ -200,7 +200,7 @@ def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -
     first = shared.runs(job_id)["instances"]
     told_of(shared, job_id, "WORKER_HANG")
     job = healed(shared, job_id)
-    assert any("no rank has got on for" in one["reason"] for one in job["history"])
+    assert any("no rank has made progress for" in one["reason"] for one in job["history"])
     assert job["diagnosis"]["instances"] == [first[1]] and job["diagnosis"]["remedy"] == "LEAVE_OUT"
     assert first[1] not in job["instances"]
     says(shared, job_id, "WORKER_HANG")

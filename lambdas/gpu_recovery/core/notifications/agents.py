@@ -73,7 +73,7 @@ def agents_back(incident_id: str, why: Mapping[str, str]) -> NotifyOperator:
         Part.EVIDENCE: [f"{name}: {reason}" for name, reason in list(why.items())[:NAMED_MAX]],
         Part.DONE: ["New work is placed on them again."],
         Part.NEXT: ["The incident is closed."],
-        Part.YOU: ["Nothing is needed. All instances:", typed("instances")],
+        Part.YOU: ["No action is needed. All instances:", typed("instances")],
         Part.IDS: [f"correlation id {incident_id}"],
     }
     return message(incident_id, Severity.SEV4, Phase.RESOLVED, "the agents report again", parts)
