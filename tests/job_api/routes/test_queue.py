@@ -174,10 +174,7 @@ def test_no_start_is_promised_on_an_instance_that_an_operator_quarantines(api: A
 
 def test_a_job_that_fits_but_for_held_instances_is_told_so_everywhere(api: Api) -> None:
     """Dry run, queue and explanation name the circuit breaker and its time. The cluster is not too small."""
-    held = {
-        "need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW),
-        "held": RepairHold(NOW, "the circuit breaker is open"),
-    }
+    held = {"need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW), "held": RepairHold(NOW, "the breaker is open")}
     here = api.functions.store.load_instance(B)
     assert here is not None
     api.functions.store.save_instance(replace(here, status=InstanceStatus.QUARANTINED, **held))
