@@ -359,7 +359,7 @@ def test_the_outputs_and_alarms(page: Page) -> None:
     outputs = keys("infra/recovery_stack.py")
     assert set(re.findall(r"\boutput ([A-Z]\w+)", page.text)) <= outputs
     assert {span for span in page.spans() if re.fullmatch(r"[A-Z]\w+(Url|Arn|Name)", span)} <= outputs
-    alarms = {f"{name}NotEmpty" for name in keys("infra/queues.py")} | {"ReconcilerSilent", "SchedulerLate"}
+    alarms = {f"{name}NotEmpty" for name in keys("infra/queues.py")} | {"ReconcilerNotRunning", "SchedulerLate"}
     assert {span for span in page.spans() if re.fullmatch(r"\w+(NotEmpty|Silent|Late)", span)} <= alarms
 
 

@@ -269,7 +269,7 @@ def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, de
             "No action is needed. To see the last reports of the instance, or to cancel the job:",
             typed(f"instances {instance_id}"),
             typed(f"cancel {job.job_id}"),
-            runbook("zombie-tasks"),
+            runbook("stale-running-tasks"),
         ],
         Part.IDS: _ids(job, incident_id),
     }
