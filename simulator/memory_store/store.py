@@ -181,7 +181,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def _check_fleet(self, fleet: Fleet) -> None:
         if fleet.revision != self.fleet.revision:
-            raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
+            raise StaleRecord(f"the fleet limits were written since revision {fleet.revision}")
 
     def remember_registration(self, instance: Instance) -> None:
         """Store the present container instance id of the instance."""

@@ -101,7 +101,7 @@ def test_a_machine_that_restarted_under_the_job_is_the_cause(
     failed(api, running_at=later(-600), failure=KILLED)
     conclusion = ended(api).conclusion
     assert (conclusion.cause == "NODE_FAULT" and conclusion.decided) is restarted
-    assert ("restarted while the attempt ran" in conclusion.sentence) is restarted
+    assert ("restarted during the attempt" in conclusion.sentence) is restarted
 
 
 class Unreadable:

@@ -1,4 +1,4 @@
-"""The HTTP API for operators: taking instances out of use, the fleet's brakes, dead letters."""
+"""The HTTP API for operators: taking instances out of use, the fleet limits, dead letters."""
 
 from __future__ import annotations
 
