@@ -36,7 +36,7 @@ def findings_of(
         exit_code: the exit code of dcgmi.
         level: the level of the diagnostic.
         expected_gpus: how many GPUs the instance should have; None if unknown.
-        gpus: the GPUs that were examined; None for all. With some GPUs only, the report says nothing about their
+        gpus: the GPUs that were examined; None for all. With some GPUs only, the report is no evidence about their
             number.
         late: whether the host, and no setting and no GPU, may account for the exit code (`ProcessRun.late`).
         driver_late: whether a slow host may have kept nvidia-smi from answering (`DriverReport.late`).

@@ -47,7 +47,7 @@ def list_files(folder: Path, log: AgentLog, running: Collection[str]) -> dict[st
 
     Args:
         folder: the folder of the ranks; it may be missing.
-        log: receives a line for each file that is passed over.
+        log: receives a line for each file that is ignored.
         running: the names of files whose process ran at the last look.
     """
     names = dict.fromkeys(running)

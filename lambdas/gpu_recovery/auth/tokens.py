@@ -1,7 +1,7 @@
 """API tokens of instances and of users: issue, list and revoke them.
 
 A token belongs to one holder: an instance, or a user in one role. The store has only the SHA-256 of a token, so a token
-cannot be read from the table. The text of a token says nothing about its holder. It ends with an issuer tag, so that an
+cannot be read from the table. The text of a token does not name its holder. It ends with an issuer tag, so that an
 invented token is refused without a read. The token id is not secret: operators
 name a token by its id, and logs may contain it. docs/protocol.md describes the tokens of instances.
 """
@@ -226,7 +226,7 @@ def checked_holder(kind: TokenKind, holder: str) -> str:
 
 
 def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[TokenList, Token] | None]) -> TokenList:
-    """Save what `change` makes of the list, computed anew after each conflicting write; return the resulting list.
+    """Save what `change` makes of the list, computed again after each conflicting write; return the resulting list.
 
     `change` returns the changed list and the changed token, or None to leave the list as it is.
     """

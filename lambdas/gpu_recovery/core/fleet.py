@@ -3,7 +3,7 @@
 The cluster has one fleet record. An instance joins `repairing` in the transaction that begins its repair, and leaves
 the set in the transaction that ends the repair. So neither a crash nor a second reconciler exceeds the repair budget.
 
-The circuit breaker opens when many instances are blamed at once. The cause is then rarely the instances: it is a
+The circuit breaker opens when many instances are suspected at once. The cause is then rarely the instances: it is a
 broken check image, a network or a rack. While the breaker is open no repair begins; checks, releases and repairs under
 way continue. After `breaker_probe_s` the repair of one instance may begin as a probe (half open). If the instance
 comes back healthy the breaker closes, otherwise it opens again. An operator may close the breaker.
@@ -143,7 +143,7 @@ def budget(fleet: Fleet, policy: RecoveryPolicy) -> int:
 
 
 def breaker_limit(fleet: Fleet, policy: RecoveryPolicy) -> int:
-    """Return how many blamed instances open the breaker: a share of the fleet within the policy's two bounds."""
+    """Return how many suspected instances open the breaker: a share of the fleet within the policy's two bounds."""
     share = fleet.gpu_instances * policy.breaker_percent // 100
     return max(policy.breaker_instances_min, min(policy.breaker_instances_max, share))
 
@@ -278,7 +278,7 @@ def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPo
 
 
 def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
-    """Return the fleet after evidence blamed the instance. The breaker opens if enough instances are blamed.
+    """Return the fleet after evidence blamed the instance. The breaker opens if enough instances are suspected.
 
     Only instances with GPUs count, and each instance counts once. Blame older than the window is dropped. While the
     breaker is open blame is not counted, because closing the breaker removes all blame.
@@ -339,7 +339,7 @@ def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetim
 def with_repair_undone(
     fleet: Fleet, instance_id: str, began_at: datetime, now: datetime, *, replacing: bool = False
 ) -> Fleet:
-    """Return the fleet without a reboot or a replacement that was held back before any request to EC2.
+    """Return the fleet without a reboot or a replacement that was blocked before any request to EC2.
 
     If a reboot of the same repair came before, the repair has begun: it counts, and has ended without success.
 

@@ -60,7 +60,7 @@ class RecoveryPolicy:
     The setting is for launchers such as torchrun, which exit with code 1 after every failure.
     """
     relaunch_after_manual_stop: bool = False
-    """Whether a job is relaunched, uncounted, after a person stopped one of its tasks in ECS.
+    """Whether a job is relaunched, uncounted, after a user stopped one of its tasks in ECS.
 
     Otherwise the job is CANCELED. A job that its ECS service stopped is always CANCELED.
     """
@@ -128,17 +128,17 @@ class RecoveryPolicy:
     breaker_percent: int = 50
     """Percent of the instances with GPUs that open the circuit breaker if blamed within `breaker_window_s`."""
     breaker_instances_min: int = 3
-    """Blamed instances below which the circuit breaker never opens."""
+    """Suspected instances below which the circuit breaker never opens."""
     breaker_instances_max: int = 20
-    """Blamed instances that open the circuit breaker in a fleet of any size."""
+    """Suspected instances that open the circuit breaker in a fleet of any size."""
     breaker_window_s: int = 300
     """Seconds for which blame counts towards opening the circuit breaker."""
     breaker_probe_s: int = 900
     """Seconds that the circuit breaker stays open before the repair of one instance may begin as a probe."""
     repair_hold_timeout_s: int = 21_600
-    """Seconds that a repair may be held back before an operator must decide."""
+    """Seconds that a repair may be blocked before an operator must decide."""
     hold_retry_interval_s: int = 30
-    """Seconds between two tries to begin a repair that is held back.
+    """Seconds between two tries to begin a repair that is blocked.
 
     In fleets of more than 300 instances the interval is longer, up to 600 seconds.
     """

@@ -167,7 +167,7 @@ def end_unconfirmed(context: ExecutionContext, job: Job, pending: PendingCommand
 def _release_reservations_if_ended(context: ExecutionContext, job: Job, instance_ids: list[str]) -> None:
     """Remove the reservations of a job that has ended while its requests were delivered: it waits for no repair.
 
-    The first instance that cannot be repaired ends the job, and the next instances are reserved all the same.
+    The first instance that cannot be repaired ends the job, and the next instances are reserved nevertheless.
     """
     after = context.store.load_job(job.job_id)
     if after is not None and after.status in TERMINAL:

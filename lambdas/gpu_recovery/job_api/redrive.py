@@ -51,7 +51,7 @@ class DeadLetterUnreadable(RecoveryError):
 
 
 class DeadLetterRefused(RecoveryError):
-    """The target of a dead letter rejects it for good."""
+    """The target of a dead letter rejects it permanently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class DeadLetters(Protocol):
         """Queue the event `payload` for an asynchronous invocation of the function.
 
         Raises:
-            DeadLetterRefused: Lambda rejects the event for good.
+            DeadLetterRefused: Lambda rejects the event permanently.
         """
 
     def call_scheduler(self, dead_letter: DeadLetter) -> None:

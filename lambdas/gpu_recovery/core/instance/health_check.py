@@ -265,7 +265,7 @@ def _to_repair(
 def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Handle a check that gave no answer in time.
 
-    A check that ECS never started says nothing about the instance: another task uses the GPUs, the deployment lacks a
+    A check that ECS never started is no evidence about the instance: another task uses the GPUs, the deployment lacks a
     permission, or others have drained the instance. A check that started and never ended is evidence against the
     instance.
     """
@@ -326,7 +326,7 @@ def orphan_ended(
 ) -> Step:
     """Handle the end of an orphaned check without an answer: by itself, or by a boot.
 
-    Its silence is no evidence against the instance. An instance that has registered again is checked afresh.
+    Its silence is no evidence against the instance. An instance that has registered again is checked again.
     """
     if instance.has_left:
         return gone(instance, reason, changes, context.now)

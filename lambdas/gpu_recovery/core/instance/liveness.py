@@ -29,7 +29,7 @@ def is_missing_heartbeat_expected(
 
     ECS stops the tasks of a service on an instance that is DRAINING, and so an agent that runs as a daemon service. It
     starts the agent again when the instance is ACTIVE. That takes a moment, so a change of the status, such as the end
-    of a repair, begins the heartbeat timeout anew.
+    of a repair, begins the heartbeat timeout again.
     """
     if BY_DAEMON not in beat.heard:
         return False

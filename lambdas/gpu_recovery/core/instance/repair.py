@@ -122,7 +122,7 @@ def repair_of_verified(instance: Instance, event: events.RepairRequested, contex
 def repair_of_quarantined(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
     """Retry a held repair for a rank that cannot be stopped: the reboot ends that rank.
 
-    An instance that waits for a person is not rebooted. The person is told once of ranks that run on unknown to ECS.
+    An instance that needs an operator is not rebooted. The person is told once of ranks that run on unknown to ECS.
     """
     if instance.held is not None:
         return repair_requested(instance, event, context)

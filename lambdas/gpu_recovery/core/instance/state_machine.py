@@ -207,7 +207,7 @@ def _fleet_after(
 ) -> Fleet | None:
     """Return the fleet's record after the change from `before` to `after`; None if it does not change.
 
-    An instance that disappears during its repair does not count as healed, and it says nothing about other instances.
+    An instance that disappears during its repair does not count as healed, and it is no evidence about other instances.
     """
     blamed = after.blamed_at != before.blamed_at
     # Each replacement raises the epoch. A return to REPLACING to wait for proof does not.

@@ -4,7 +4,7 @@ When every rank has ended, the evidence is collected before any instance is chec
 authority on instances. A decided diagnosis result skips the check only where no instance is in doubt:
 
 - An error of the program itself ends the job at once. The reason quotes the log line.
-- So does a cause that only a person can mend, such as full shared storage.
+- So does a cause that only an operator can fix, such as full shared storage.
 - A broken connection, a hung worker or an undelivered event restarts the job. The next attempt leaves out the
   instances that the result names.
 - If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
@@ -45,12 +45,12 @@ ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
 them, because an instance can cause these too; the health check rules that out."""
 
 END_PERCENT = 75
-"""Confidence in percent that a diagnosis result needs to end a job for good. A useless restart costs an attempt; a
+"""Confidence in percent that a diagnosis result needs to end a job permanently. A useless restart costs an attempt; a
 wrong end costs the whole run."""
 
 
 def skips_checks(job: Job) -> bool:
-    """Return whether the job skips the checks of its last attempt. A blamed instance is still checked separately."""
+    """Return whether the job skips the checks of its last attempt. A suspected instance is still checked separately."""
     return job.diagnosed is not None and job.diagnosed.spares
 
 
@@ -108,7 +108,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
 def _checks_of(
     job: Job, diagnosis: DiagnosisResult, in_background: tuple[str, ...]
 ) -> tuple[commands.TellInstance, ...]:
-    """Return the commands that check each blamed instance.
+    """Return the commands that check each suspected instance.
 
     The instance record drops the job's claim before the check starts.
     """

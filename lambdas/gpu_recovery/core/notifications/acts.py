@@ -20,7 +20,7 @@ _ACTS: Mapping[Cause, str] = {
     Cause.EXTERNAL: "Wait until the service outside the cluster answers again, or remove the dependency on it.",
     Cause.STORAGE: "Check the storage that the evidence names.",
 }
-"""Acts by cause. Other causes have no act of a person: the check and the repair of instances follow."""
+"""Acts by cause. Other causes have no action of an operator: the check and the repair of instances follow."""
 
 
 def act_for(diagnosis: DiagnosisResult) -> str:

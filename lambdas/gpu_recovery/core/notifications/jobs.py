@@ -311,7 +311,7 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
 
 
 def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None) -> NotifyOperator:
-    """Return the message that a person stopped a rank in ECS, beside gpu-recovery, and what that does to the job.
+    """Return the message that a user stopped a rank in ECS, beside gpu-recovery, and what that does to the job.
 
     Args:
         job: the record before the decision.

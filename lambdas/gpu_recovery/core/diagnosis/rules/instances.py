@@ -213,7 +213,7 @@ def _xid_matches(case: Case) -> Iterator[Match]:
 
 
 def _restarts(case: Case) -> Iterator[Match]:
-    """An instance that restarted under the attempt: that ended its rank, whatever the exit code is."""
+    """An instance that restarted under the attempt: that ended its rank, independent of the exit code."""
     for report in case.all(RestartReport):
         place, values = case.scope_of(report), {"instance": case.topology.instance_of(report) or "a machine"}
         yield Match(Cause.NODE_FAULT, place, Weight.STRONG, (report.report_id,), values)
