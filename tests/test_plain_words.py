@@ -41,8 +41,22 @@ REPLACED = {
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(REPLACED)})\b", re.IGNORECASE)
 PROGRAMS = (*("lambdas", "agent", "client", "health_check", "infra", "image_builder", "ray_runner"),)
 """Folders whose messages are read: e-mails, reasons, API errors, the command line, the agent, alarms."""
-FOLDERS = ("docs/runbooks", "docs/decisions")
-"""Folders whose pages are read, besides CONTRIBUTING.md and SECURITY.md."""
+UNREVIEWED = {
+    "CHANGELOG.md": "quotes former words",
+    "docs/upgrading.md": "quotes former names of alarms and subjects",
+    "docs/seeds.md": "quotes the specifications",
+    "docs/glossary.md": "lists former words",
+    **dict.fromkeys(
+        (
+            "README.md",
+            *("docs/architecture.md", "docs/cli.md", "docs/console.md", "docs/costs.md", "docs/deploy.md"),
+            *("docs/diagnosis.md", "docs/fidelity.md", "docs/notifications.md", "docs/queue.md", "docs/simulator.md"),
+            *("docs/statuses.md", "docs/thresholds.md", "docs/training.md"),
+        ),
+        "its sentences still contain some of these words: fix them, then remove the line",
+    ),
+}
+"""Markdown pages that the test does not read, each with the reason."""
 
 
 def violations(text: str) -> list[str]:
@@ -52,9 +66,10 @@ def violations(text: str) -> list[str]:
 
 
 def _pages() -> list[Path]:
-    """Return the pages that are read."""
-    pages = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
-    return [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *pages]
+    """Return the English pages of the root and of docs that are read."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    english = [path for path in sorted(found) if not re.search(r"\bzh\b", path.name)]
+    return [path for path in english if str(path.relative_to(ROOT)) not in UNREVIEWED]
 
 
 def _prose(path: Path) -> str:
@@ -107,7 +122,7 @@ def _descriptions(node: object) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", _pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_uses_plain_words(path: Path) -> None:
-    """Runbooks, decisions, CONTRIBUTING and SECURITY, without code."""
+    """Pages of the root and of docs, runbooks and decisions among them, without code."""
     assert violations(_prose(path)) == []
 
 

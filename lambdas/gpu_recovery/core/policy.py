@@ -74,9 +74,9 @@ class RecoveryPolicy:
     reboot_window_s: int = 86_400
     """Seconds within which `reboots_max` counts."""
     relapse_window_s: int = 3_600
-    """Seconds after a repair within which new blame of the instance leads to the next repair level."""
+    """Seconds after a repair within which a new fault of the instance leads to the next repair level."""
     job_repairs_max: int = 8
-    """Instances that are repaired for one job. After that the job's checks still blame, but cause no repair."""
+    """Instances that are repaired for one job. After that, checks of the job still report faults, but cause no repair."""
     suspect_repeats: bool = True
     """Whether an instance is repaired as a repeat offender although its check finds no fault.
 
@@ -91,7 +91,7 @@ class RecoveryPolicy:
     lemon_replace: int = 100
     """Lemon score in percent from which an instance is replaced instead of rebooted again. No score reaches 100."""
     require_verdict_document: bool = True
-    """Whether a check's exit codes 1 and 42 blame an instance only together with the verdict document of that check."""
+    """Whether a check's exit codes 1 and 42 count against an instance only together with the verdict document of that check."""
     diagnose: bool = True
     """Whether reports and logs of a failed attempt are diagnosed. A sure diagnosis may make the checks unnecessary."""
     check_in_background: bool = True
@@ -126,13 +126,13 @@ class RecoveryPolicy:
     replacement_window_s: int = 86_400
     """Seconds within which `replacements_max` counts."""
     breaker_percent: int = 50
-    """Percent of the instances with GPUs that open the circuit breaker if blamed within `breaker_window_s`."""
+    """Percent of the instances with GPUs that open the circuit breaker if suspected within `breaker_window_s`."""
     breaker_instances_min: int = 3
     """Suspected instances below which the circuit breaker never opens."""
     breaker_instances_max: int = 20
     """Suspected instances that open the circuit breaker in a fleet of any size."""
     breaker_window_s: int = 300
-    """Seconds for which blame counts towards opening the circuit breaker."""
+    """Seconds for which a suspicion counts towards opening the circuit breaker."""
     breaker_probe_s: int = 900
     """Seconds that the circuit breaker stays open before the repair of one instance may begin as a probe."""
     repair_hold_timeout_s: int = 21_600
