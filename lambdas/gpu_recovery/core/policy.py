@@ -76,7 +76,7 @@ class RecoveryPolicy:
     relapse_window_s: int = 3_600
     """Seconds after a repair within which a new fault of the instance leads to the next repair level."""
     job_repairs_max: int = 8
-    """Instances that are repaired for one job. After that, checks of the job still report faults, but cause no repair."""
+    """Instances that are repaired for one job. After that, faults that its checks find cause no repair."""
     suspect_repeats: bool = True
     """Whether an instance is repaired as a repeat offender although its check finds no fault.
 
@@ -91,7 +91,7 @@ class RecoveryPolicy:
     lemon_replace: int = 100
     """Lemon score in percent from which an instance is replaced instead of rebooted again. No score reaches 100."""
     require_verdict_document: bool = True
-    """Whether a check's exit codes 1 and 42 count against an instance only together with the verdict document of that check."""
+    """Whether a check's exit codes 1 and 42 count against an instance only with the verdict document of that check."""
     diagnose: bool = True
     """Whether reports and logs of a failed attempt are diagnosed. A sure diagnosis may make the checks unnecessary."""
     check_in_background: bool = True
