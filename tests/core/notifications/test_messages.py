@@ -397,7 +397,7 @@ def test_the_failure_of_the_last_attempt_promises_no_further_attempt() -> None:
     parts = template.parts_of(last.body)
     assert "submit the job again" in parts[Part.YOU][0] and "Nothing is needed" not in last.body
     assert any("FAILED" in line for line in parts[Part.NEXT])
-    assert started().subject.endswith("attempt 1 failed, recovering") and "Nothing is needed" in started().body
+    assert started().subject.endswith("attempt 1 failed, recovering") and "No action is needed" in started().body
 
 
 def test_the_first_message_says_which_instances_are_checked() -> None:

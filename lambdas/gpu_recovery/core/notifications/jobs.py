@@ -427,7 +427,7 @@ def _checks_to_come(job: Job, checked_by: datetime, reads_evidence: bool, spares
         else ""
     )
     return [
-        "Then the logs and the reports of ranks and instances are read. If they decide the cause and blame no "
+        "Then the logs and the reports of ranks and instances are read. If they decide the cause and name no "
         f"instance, none is checked. {named}Otherwise {checked}"
     ]
 
