@@ -2009,10 +2009,10 @@ export interface components {
         Probe: "self-report" | "kernel log" | "DCGM r1" | "pairwise allgather" | "reboot";
         /** @description An error: RFC 9457, with a code for programs. */
         Problem: {
-            /** @description Stable word for programs. It does not change between releases. */
+            /** @description Stable code for programs. It does not change between releases. */
             code: string;
             detail: string;
-            /** @description Everything that is wrong. */
+            /** @description All errors of the request. */
             errors?: components["schemas"]["FieldProblem"][];
             /** @description Field, parameter or header that is wrong. */
             field?: string;
@@ -2659,7 +2659,7 @@ export interface operations {
                      *       "next_probe": null,
                      *       "outcome": null,
                      *       "page": {
-                     *         "en": "What: STORAGE\nWhere: job\nHow sure: 94% (decided)\nEvidence:\n  - [log storage_full] rank 1: a disk or quota is full: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n  - [log first] rank 1: the first error: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\nNot ruled out:\n  - APPLICATION, job (4%)\n  - GPU_CONTEXT, instance i-00000000000000001 (4%)\nNext: Nothing more is tried: the job has FAILED. Mend the cause, then submit the job again.\n",
+                     *         "en": "What: STORAGE\nWhere: job\nHow sure: 94% (decided)\nEvidence:\n  - [log storage_full] rank 1: a disk or quota is full: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n  - [log first] rank 1: the first error: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\nNot ruled out:\n  - APPLICATION, job (4%)\n  - GPU_CONTEXT, instance i-00000000000000001 (4%)\nNext: The job has FAILED and is not tried again. Fix the cause, then submit the job again.\n",
                      *         "zh": "原因: STORAGE\n位置: job\n把握: 94% (已定)\n证据:\n  - [log storage_full] rank 1: 磁盘或配额已满: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n  - [log first] rank 1: 最早的错误: OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt' (log/1/001)\n尚未排除:\n  - APPLICATION, job (4%)\n  - GPU_CONTEXT, instance i-00000000000000001 (4%)\n下一步: 不再重试: 作业已FAILED。请先排除原因, 再重新提交作业。\n"
                      *       },
                      *       "remedy": "PERSON",
@@ -2810,7 +2810,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "breaker": {
-                     *         "because": "3 of 4 instances looked bad within 300 s",
+                     *         "because": "3 of 4 instances were suspected within 300 s",
                      *         "blamed": {
                      *           "i-0aaaaaaaaaaaaaaaa": "2026-11-21T09:00:00.000Z",
                      *           "i-0bbbbbbbbbbbbbbbb": "2026-11-21T09:00:00.000Z"
@@ -3513,7 +3513,7 @@ export interface operations {
                      *           },
                      *           "out_of_use": [
                      *             {
-                     *               "because": "its node agent was last heard of at 09:00:00 UTC",
+                     *               "because": "the last report of its node agent was at 09:00:00 UTC",
                      *               "kind": "lost",
                      *               "since": "2026-11-21T09:00:00.000Z"
                      *             }
@@ -3524,7 +3524,7 @@ export interface operations {
                      *           "silent_since": "2026-11-21T09:00:00.000Z",
                      *           "status": "AVAILABLE",
                      *           "status_at": "2026-11-21T09:00:00.000Z",
-                     *           "suspicion": "its agent was last heard of at 09:00:00 UTC"
+                     *           "suspicion": "the last report of its agent was at 09:00:00 UTC"
                      *         },
                      *         {
                      *           "agent_connected": true,
@@ -3635,7 +3635,7 @@ export interface operations {
                      *       },
                      *       "out_of_use": [
                      *         {
-                     *           "because": "its node agent was last heard of at 09:00:00 UTC",
+                     *           "because": "the last report of its node agent was at 09:00:00 UTC",
                      *           "kind": "lost",
                      *           "since": "2026-11-21T09:00:00.000Z"
                      *         }
@@ -3646,7 +3646,7 @@ export interface operations {
                      *       "silent_since": "2026-11-21T09:00:00.000Z",
                      *       "status": "AVAILABLE",
                      *       "status_at": "2026-11-21T09:00:00.000Z",
-                     *       "suspicion": "its agent was last heard of at 09:00:00 UTC"
+                     *       "suspicion": "the last report of its agent was at 09:00:00 UTC"
                      *     }
                      */
                     "application/json": components["schemas"]["Instance"];
@@ -5897,7 +5897,7 @@ export interface operations {
                      *           "position": 1,
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:00.000Z",
-                     *           "sentence": "needs 2 instance(s) with 8 GPU(s) each; 1 are free; nobody knows how long it runs",
+                     *           "sentence": "needs 2 instance(s) with 8 GPU(s) each; 1 are free; its run time is unknown",
                      *           "short_of": "gpus",
                      *           "status": "PENDING_RESOURCES",
                      *           "user": "ana"
@@ -5913,7 +5913,7 @@ export interface operations {
                      *           "position": 2,
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:01.000Z",
-                     *           "sentence": "waits behind sft-20261121-090000-0a1b; nobody knows how long it runs",
+                     *           "sentence": "waits behind sft-20261121-090000-0a1b; its run time is unknown",
                      *           "short_of": "turn",
                      *           "status": "QUEUED",
                      *           "user": "ana"
@@ -5929,7 +5929,7 @@ export interface operations {
                      *           "position": null,
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T08:59:59.000Z",
-                     *           "sentence": "is held by a person until it is resumed",
+                     *           "sentence": "is suspended by a user until it is resumed",
                      *           "short_of": null,
                      *           "status": "SUSPENDED",
                      *           "user": "ana"
