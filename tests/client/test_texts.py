@@ -52,7 +52,7 @@ def of_code() -> frozenset[str]:
                 found |= {one.value for one in node.args if isinstance(one, ast.Constant)}
     hints = (*error_hints.BY_CODE.values(), *error_hints.BY_PLACE.values(), *error_hints.BY_STATUS.values())
     others = (error_hints.OF_GATEWAY, error_hints.OTHER_SERVER, error_hints.READ_AGAIN, error_hints.LOCAL)
-    waits = (*jobs.WAITS_FOR.values(), jobs.HELD)
+    waits = (*jobs.WAITS_FOR.values(), jobs.HELD, jobs.DELAY)
     return frozenset(
         {
             *found,

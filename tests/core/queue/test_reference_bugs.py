@@ -104,7 +104,7 @@ def test_the_priority_asked_for_is_the_priority_paid_for(asked: dict[str, Any]) 
     assert decision.quota is not None and (decision.quota.key, decision.quota.nodes) == (key.text, 1)
 
 
-@pytest.mark.parametrize("priority", ["AUTO", "auto", "", "high", 15, True, ["HIGH"]])
+@pytest.mark.parametrize("priority", ["AUTO", "auto", "", "highest", 15, True, ["HIGH"]])
 def test_a_priority_that_somebody_else_would_choose_is_none(priority: object) -> None:
     """Bug g: AUTO is whatever quota is left. Whoever submits names the priority, or has NORMAL."""
     document = {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": "t", "priority": priority}
