@@ -170,7 +170,7 @@ def _ask(instance: str, yes: bool) -> None:
     if yes:
         return
     if not is_interactive():
-        raise typer.BadParameter(tr("needs --yes, because nobody can be asked"), param_hint="--health-check")
+        raise typer.BadParameter(tr("needs --yes, because the input is not a terminal"), param_hint="--health-check")
     question = tr(
         "Take {instance} out of use until its health check has passed? It takes some minutes.", instance=instance
     )
