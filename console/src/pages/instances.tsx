@@ -167,7 +167,7 @@ function Rows({ instances }: { instances: Schemas["InstanceSummary"][] }) {
     <Table
       columns={["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"]}
       words={t}
-      classes={{ id: "line", heard: "line" }}
+      classes={{ id: "line", heard: "line", jobs: "text", need: "text", reason: "text" }}
       rows={instances.map((one) => ({
         key: one.instance_id,
         cells: {

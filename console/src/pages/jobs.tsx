@@ -335,7 +335,7 @@ function Rows({ jobs, chosen, choose }: RowsProps) {
               <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
               {job.name !== null && <div>{job.name}</div>}
             </td>
-            <td data-label={t("user")}>{job.user || "-"}</td>
+            <td data-label={t("user")} class="text">{job.user || "-"}</td>
             <td data-label={t("priority")}>
               <Priority is={job.priority} asked={job.asked_priority} />
             </td>

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
@@ -278,10 +278,13 @@ def operation_of(method: str, path: str) -> str:
     return next(found, "")
 
 
-def answer_with_examples(page: Any, **more: dict[str, Any]) -> None:
+def answer_with_examples(
+    page: Any, alter: Callable[[Any], Any] = lambda answer: answer, **more: dict[str, Any]
+) -> None:
     """Answer the requests of a page with the examples. The fake server answers the sign-in and the map.
 
     Args:
+        alter: changes every answer.
         more: further changes, by the name of the operation.
     """
     changed = changes()
@@ -293,9 +296,9 @@ def answer_with_examples(page: Any, **more: dict[str, Any]) -> None:
         if name in ("open_session", "read_map", "read_members") or name not in _examples():
             route.fallback()
             return
-        route.fulfill(json={**example(name), **changed.get(name, {})})
+        route.fulfill(json=alter({**example(name), **changed.get(name, {})}))
 
-    page.route("**/api/v2/**", respond)
+    page.route(lambda url: "/api/v2/" in url, respond)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from tests.console.browser.examples import (
     OTHER,
     THIRD,
     answer_with_examples,
-    console_url,
     example,
     places_of_orders,
 )
@@ -24,13 +22,6 @@ WEEK = {
     **dict.fromkeys(("recovery_s_longest", "fleet_available", "mttf_gpu_h")),
     **dict.fromkeys(("gpu_h_held", "gpu_h_running", "gpu_h_in_line", "gpu_h_lost", "incidents", "recoveries"), 0),
 }
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """The address of the console."""
-    with console_url() as address:
-        yield address
 
 
 def week(tab: Visit, **figures: Any) -> dict[str, str]:
@@ -44,9 +35,9 @@ def week(tab: Visit, **figures: Any) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-def test_a_figure_has_a_unit_that_fits_or_is_not_known(opened_tabs: Any, url: str) -> None:
+def test_a_figure_has_a_unit_that_fits_or_is_not_known(opened_tabs: Any, examples_url: str) -> None:
     """No short time and no small loss is shown as 0."""
-    with opened_tabs(url) as open_:
+    with opened_tabs(examples_url) as open_:
         tab = open_()
         answer_with_examples(tab.page)
         tab.sign_in("any text")
@@ -68,9 +59,9 @@ def test_a_figure_has_a_unit_that_fits_or_is_not_known(opened_tabs: Any, url: st
         assert said["time to recover"] == "6 min (p50), 2 h (p90)"
 
 
-def test_a_quarantine_says_who_ordered_it_and_until_when(opened_tabs: Any, url: str) -> None:
+def test_a_quarantine_says_who_ordered_it_and_until_when(opened_tabs: Any, examples_url: str) -> None:
     """By an operator, by the system for a fault, or because a limit holds the repair back."""
-    with opened_tabs(url) as open_:
+    with opened_tabs(examples_url) as open_:
         tab = open_()
         page = tab.page
         answer_with_examples(page)
@@ -96,9 +87,9 @@ def test_a_quarantine_says_who_ordered_it_and_until_when(opened_tabs: Any, url: 
         assert "repair held back" in facts.inner_text() and "until the fleet limits allow" in facts.inner_text()
 
 
-def test_the_answer_to_must_you_act_comes_first(opened_tabs: Any, url: str) -> None:
+def test_the_answer_to_must_you_act_comes_first(opened_tabs: Any, examples_url: str) -> None:
     """On the first screen of a telephone, above every other fact of an incident, a job or an instance."""
-    with opened_tabs(url) as open_:
+    with opened_tabs(examples_url) as open_:
         tab = open_(width=390, height=844)
         answer_with_examples(tab.page)
         tab.sign_in("any text")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from tests.console.browser.conftest import Visit
-from tests.console.browser.examples import PLACES, answer_with_examples, console_url
+from tests.console.browser.examples import PLACES, answer_with_examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 PHONE = {"width": 390, "height": 844}
@@ -68,44 +66,40 @@ WIDTHS = """
 """What is wider than the screen, outside of it, or too low for a finger."""
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """The address of the console."""
-    with console_url() as address:
-        yield address
-
-
-def opened(open_: Any, **how: Any) -> Visit:
-    """A tab of an operator in front of the recorded answers."""
-    tab: Visit = open_(**how)
-    answer_with_examples(tab.page)
-    tab.sign_in("any text")
-    return tab
-
-
-def test_a_chinese_page_has_no_label_in_another_language(opened_tabs: Any, url: str) -> None:
-    """Codes of the API are translated. Sentences of the server are marked as English."""
-    tabs: AbstractContextManager[Any] = opened_tabs(url)
+def walked(opened_tabs: Any, url: str, locale: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the words that are neither Chinese nor names, and what is too wide, of every page on a telephone."""
     found = {}
-    with tabs as open_:
-        tab = opened(open_, locale="zh-CN")
+    with opened_tabs(url) as open_:
+        tab: Visit = open_(locale=locale, **PHONE)
+        answer_with_examples(tab.page)
+        tab.sign_in("any text")
         for place in PLACES:
             tab.see(place)
             tab.page.wait_for_load_state("networkidle")
             assert tab.page.locator("[role=alert]").count() == 0, (place, tab.page.locator("main").inner_text())
             texts = [DATA.sub("", text) for text in tab.page.evaluate(LABELS)]
-            found[place] = sorted({word for text in texts for word in WORD.findall(text)} - {*NAMES})
-    assert {place: words for place, words in found.items() if words} == {}
+            words = sorted({word for text in texts for word in WORD.findall(text)} - {*NAMES})
+            found[place] = (words, tab.page.evaluate(WIDTHS))
+    return found
 
 
-@pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
-def test_every_page_fits_a_telephone(opened_tabs: Any, url: str, locale: str) -> None:
+@pytest.fixture(scope="module")
+def chinese(opened_tabs: Any, examples_url: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Every page in Chinese."""
+    return walked(opened_tabs, examples_url, "zh-CN")
+
+
+def test_a_chinese_page_has_no_label_in_another_language(chinese: dict[str, tuple[list[str], list[str]]]) -> None:
+    """Codes of the API are translated. Sentences of the server are marked as English."""
+    assert {place: words for place, (words, _) in chinese.items() if words} == {}
+
+
+def test_every_page_fits_a_telephone(chinese: dict[str, tuple[list[str], list[str]]]) -> None:
     """No page scrolls sideways, no text runs out of its box, and every button can be reached with a finger."""
-    found = {}
-    with opened_tabs(url) as open_:
-        tab = opened(open_, locale=locale, width=PHONE["width"], height=PHONE["height"])
-        for place in PLACES:
-            tab.see(place)
-            tab.page.wait_for_load_state("networkidle")
-            found[place] = tab.page.evaluate(WIDTHS)
-    assert {place: each for place, each in found.items() if each} == {}
+    assert {place: wide for place, (_, wide) in chinese.items() if wide} == {}
+
+
+@pytest.mark.full
+def test_every_english_page_fits_a_telephone(opened_tabs: Any, examples_url: str) -> None:
+    """English words are longer than Chinese."""
+    assert {place: wide for place, (_, wide) in walked(opened_tabs, examples_url, "en-GB").items() if wide} == {}
