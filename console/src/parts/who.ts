@@ -7,5 +7,5 @@ const NAMELESS = "an operator";
 
 /** Return the name of a person in the present language. */
 export function nameOf(who: string): string {
-  return who === NAMELESS ? t("operator") : who;
+  return who === NAMELESS || who.startsWith(`${NAMELESS},`) ? t("operator") : who;
 }

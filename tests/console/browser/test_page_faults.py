@@ -394,7 +394,7 @@ def test_the_title_of_the_tab_says_what_it_shows(visit: Visiting) -> None:
     assert tab.page.title() == "队列 · gpu-recovery"
     tab.go(f"#/jobs/{JOB_ID}")
     tab.page.wait_for_timeout(50)
-    assert tab.page.title() == f"{JOB_ID} · 任务 · gpu-recovery"
+    assert tab.page.title() == f"{JOB_ID} · 作业 · gpu-recovery"
 
 
 def test_only_the_servers_sentences_are_marked_as_english(visit: Visiting) -> None:
