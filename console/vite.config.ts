@@ -36,5 +36,9 @@ export default defineConfig({
     assetsInlineLimit: 0, // the Content Security Policy allows no inline script
     modulePreload: { polyfill: false },
     target: "es2022",
+    rolldownOptions: {
+      // What every page uses is one file beside the first page, so that the first sight takes few requests.
+      output: { codeSplitting: { groups: [{ name: "shared", test: /src\/(api|session|texts|parts\/(time|problem|codes|units))\.tsx?$|node_modules\/(preact|@preact|openapi-fetch)\// }] } },
+    },
   },
 });

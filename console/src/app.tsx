@@ -4,6 +4,7 @@ import { useEffect, useErrorBoundary } from "preact/hooks";
 import { Announcements } from "./parts/announce";
 import { connection } from "./api";
 import { asked, refreshing } from "./live";
+import { wordsFor } from "./parts/codes";
 import { onDemand } from "./parts/on-demand";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
@@ -36,8 +37,8 @@ const t = texts({
   zh: {
     skip: "跳到内容",
     overview: "总览",
-    jobs: "任务",
-    submit: "提交任务",
+    jobs: "作业",
+    submit: "提交作业",
     queue: "队列",
     incidents: "事故",
     fleet: "机群",
@@ -159,7 +160,7 @@ function Header() {
         ◐
       </button>
       <span class="who">
-        {present?.user} ({present?.role})
+        {present?.user} ({wordsFor("role", present?.role ?? "")})
       </span>
       <button class="plain" onClick={() => end()}>
         {t("signOut")}

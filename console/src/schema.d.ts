@@ -1442,6 +1442,8 @@ export interface components {
             need: components["schemas"]["RepairNeed"] | null;
             node_agent?: components["schemas"]["NodeAgent"] | null;
             out_of_use: components["schemas"]["OutOfUseReason"][];
+            /** @description Operator who quarantined the instance. null: gpu-recovery did so, or it is not quarantined. */
+            quarantined_by: string | null;
             rack: string;
             reason: string;
             reserved_for: string | null;
@@ -1455,6 +1457,8 @@ export interface components {
         InstanceForOperator: {
             because: string;
             instance_id: string;
+            /** @description Operator who quarantined the instance. null: gpu-recovery did so, or it is not quarantined. */
+            quarantined_by?: string | null;
             /** Format: date-time */
             since: string;
         };
@@ -1497,6 +1501,8 @@ export interface components {
             need: components["schemas"]["RepairNeed"] | null;
             node_agent: components["schemas"]["NodeAgent"] | null;
             out_of_use: components["schemas"]["OutOfUseReason"][];
+            /** @description Operator who quarantined the instance. null: gpu-recovery did so, or it is not quarantined. */
+            quarantined_by: string | null;
             rack: string;
             reason: string;
             reserved_for: string | null;
@@ -2827,6 +2833,7 @@ export interface operations {
                      *         {
                      *           "because": "it did not come back",
                      *           "instance_id": "i-0bbbbbbbbbbbbbbbb",
+                     *           "quarantined_by": null,
                      *           "since": "2026-11-21T09:00:00.000Z"
                      *         }
                      *       ],
@@ -2908,6 +2915,7 @@ export interface operations {
                      *           {
                      *             "because": "row remap failed",
                      *             "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *             "quarantined_by": null,
                      *             "since": "2026-11-21T09:00:00.000Z"
                      *           }
                      *         ],
@@ -3475,6 +3483,7 @@ export interface operations {
                      *               "since": "2026-11-21T09:00:00.000Z"
                      *             }
                      *           ],
+                     *           "quarantined_by": null,
                      *           "rack": "",
                      *           "reason": "",
                      *           "reserved_for": null,
@@ -3518,6 +3527,7 @@ export interface operations {
                      *               "since": "2026-11-21T09:00:00.000Z"
                      *             }
                      *           ],
+                     *           "quarantined_by": null,
                      *           "rack": "",
                      *           "reason": "",
                      *           "reserved_for": null,
@@ -3552,6 +3562,7 @@ export interface operations {
                      *           "need": null,
                      *           "node_agent": null,
                      *           "out_of_use": [],
+                     *           "quarantined_by": null,
                      *           "rack": "",
                      *           "reason": "",
                      *           "reserved_for": null,
@@ -3640,6 +3651,7 @@ export interface operations {
                      *           "since": "2026-11-21T09:00:00.000Z"
                      *         }
                      *       ],
+                     *       "quarantined_by": null,
                      *       "rack": "",
                      *       "reason": "",
                      *       "reserved_for": null,
@@ -3965,6 +3977,7 @@ export interface operations {
                      *           "since": "2026-11-21T09:00:00.000Z"
                      *         }
                      *       ],
+                     *       "quarantined_by": "an operator",
                      *       "rack": "",
                      *       "reason": "quarantined by an operator: smells of smoke",
                      *       "reserved_for": null,
@@ -4049,6 +4062,7 @@ export interface operations {
                      *           "since": "2026-11-21T09:00:00.000Z"
                      *         }
                      *       ],
+                     *       "quarantined_by": null,
                      *       "rack": "",
                      *       "reason": "released by an operator: it must pass a check first",
                      *       "reserved_for": null,
@@ -5689,6 +5703,7 @@ export interface operations {
                      *         {
                      *           "because": "row remap failed",
                      *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
+                     *           "quarantined_by": null,
                      *           "since": "2026-11-21T09:00:00.000Z"
                      *         }
                      *       ],

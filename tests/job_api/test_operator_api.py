@@ -59,6 +59,7 @@ def test_an_instance_is_taken_out_of_use_and_its_job_goes_on(api: Api) -> None:
     body = api.post(f"/instances/{A}/quarantine", {"because": "smells of smoke"}).body
     assert body["status"] == "QUARANTINED"
     assert body["reason"] == "quarantined by an operator: smells of smoke"
+    assert body["quarantined_by"] == "an operator"
     (mail,) = api.functions.aws.asked("Publish")
     api.functions.wake()
     assert [asked["status"] for asked in api.functions.aws.asked("UpdateContainerInstancesState")] == ["DRAINING"]

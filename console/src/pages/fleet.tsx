@@ -4,11 +4,15 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { usePolled } from "../live";
 import { announce } from "../parts/announce";
+import { Code, wordsFor } from "../parts/codes";
 import { Confirm, type Order } from "../parts/confirm";
 import { Freshness } from "../parts/freshness";
 import { orderAbout, whyNot, wordsOfOrder } from "../parts/instance-orders";
 import { Loaded } from "../parts/loaded";
+import { Sentence } from "../parts/problem";
+import { quarantineOf } from "../parts/quarantine";
 import { Ago } from "../parts/time";
+import { nameOf } from "../parts/who";
 import { to } from "../place";
 import { may } from "../session";
 import { texts } from "../texts";
@@ -34,9 +38,11 @@ const t = texts({
     probeAt: "a probe may begin",
     pause: "Pause",
     notPaused: "Repairs are not paused.",
-    pausedBy: "{by}: {because}",
+    pausedBy: "Paused by {by}:",
     outage: "Reporting",
-    noOutage: "The agents report.",
+    noOutage: "The node agents report.",
+    isOutage: "The node agents do not report.",
+    by: "Quarantined",
     pauseOrder: "Pause repairs",
     pauseSays: "No reboot and no replacement begins until repairs are permitted again. Repairs under way go on, and so do health checks. {n} instances are under repair now, {held} are held back.",
     paused: "Repairs are paused.",
@@ -86,22 +92,24 @@ const t = texts({
     CLOSED: "闭合",
     OPEN: "打开：不会开始修复",
     HALF_OPEN: "半开：正以一项修复试探",
-    blamed: "台当前被归咎，打开阈值",
+    blamed: "台实例当前有嫌疑，打开阈值",
     probe: "试探",
     probeAt: "可开始试探",
     pause: "暂停",
     notPaused: "修复未暂停。",
-    pausedBy: "{by}：{because}",
+    pausedBy: "由 {by} 暂停：",
     outage: "上报",
-    noOutage: "代理正常上报。",
+    noOutage: "节点 agent 正常上报。",
+    isOutage: "节点 agent 没有上报。",
+    by: "隔离",
     pauseOrder: "暂停修复",
-    pauseSays: "在恢复之前不会开始重启或更换。进行中的修复和健康检查继续。现有 {n} 台修复中，{held} 项暂缓。",
+    pauseSays: "在恢复之前不会开始重启或更换。进行中的修复和健康检查继续。现有 {n} 台实例修复中，{held} 项暂缓。",
     paused: "修复已暂停。",
     unpauseOrder: "恢复修复",
     unpauseSays: "修复可以重新开始。现有 {held} 项暂缓，各自在下次检查时重试。",
     unpaused: "修复可以重新开始。",
     resetOrder: "闭合熔断器",
-    resetSays: "清除全部 {blamed} 台被归咎的记录，修复可以开始。现有 {held} 项暂缓。如果原因是网络、机架或检查本身，健康的实例会被重启。",
+    resetSays: "清除全部 {blamed} 台实例的嫌疑记录，修复可以开始。现有 {held} 项暂缓。如果原因是网络、机架或检查本身，健康的实例会被重启。",
     reset: "熔断器已闭合。",
     heldTitle: "被暂缓的修复",
     noHeld: "没有被暂缓的修复。",
@@ -112,8 +120,8 @@ const t = texts({
     rung: "修复方式",
     because: "原因",
     evidence: "证据",
-    outTitle: "不接收任务的实例",
-    noOut: "所有实例都可接收任务。",
+    outTitle: "不接收作业的实例",
+    noOut: "所有实例都可接收作业。",
     kind: "类别",
     more: "另有 {n} 条未列出。",
     showMore: "显示更多（{n}）",
@@ -249,7 +257,7 @@ function Shown({ limits, ordered, ask }: Asked) {
           <p>{t("notPaused")}</p>
         ) : (
           <p>
-            <strong>! {t("pausedBy", { by: pause.by, because: pause.because })}</strong> <Ago at={pause.at} />
+            <strong>! {t("pausedBy", { by: nameOf(pause.by) })}</strong> <span lang="en">{pause.because}</span> <Ago at={pause.at} />
           </p>
         )}
         <Orders>{pause === null ? <Give order={pauseRepairs} ask={ask} /> : <Give order={permitRepairs} ask={ask} />}</Orders>
@@ -259,8 +267,8 @@ function Shown({ limits, ordered, ask }: Asked) {
         {deaf === null ? (
           <p>{t("noOutage")}</p>
         ) : (
-          <p lang="en">
-            <strong>! {deaf.because}</strong> <Ago at={deaf.since} />
+          <p>
+            <strong>! {t("isOutage")}</strong> <span lang="en">{deaf.because}</span> <Ago at={deaf.since} />
           </p>
         )}
       </section>
@@ -268,10 +276,11 @@ function Shown({ limits, ordered, ask }: Asked) {
         <h2>
           {t("personTitle")} ({limits.for_a_person.length})
         </h2>
-        <Rows of={limits.for_a_person} none={t("noPerson")} names={["instance", "since", "because"]}>
+        <Rows of={limits.for_a_person} none={t("noPerson")} names={["instance", "since", "by", "because"]}>
           {(each) => [
             <Link id={each.instance_id} />,
             <Ago at={each.since} bare />,
+            quarantineOf(each),
             <span lang="en">{each.because}</span>,
             <GiveRelease id={each.instance_id} ask={ask} />,
           ]}
@@ -285,7 +294,7 @@ function Shown({ limits, ordered, ask }: Asked) {
           {(each) => [
             <Link id={each.instance_id} />,
             <Ago at={each.since} bare />,
-            each.rung,
+            each.rung !== null && <Code of="repair" is={each.rung} />,
             <span lang="en">{each.because}</span>,
             <span lang="en">{each.evidence}</span>,
           ]}
@@ -299,7 +308,7 @@ function Shown({ limits, ordered, ask }: Asked) {
         <Rows of={limits.out_of_use} none={t("noOut")} names={["instance", "kind", "since", "because"]}>
           {(each) => [
             <Link id={each.instance_id} />,
-            each.kind,
+            <Code of="out" is={each.kind} />,
             each.since === null ? "-" : <Ago at={each.since} bare />,
             <span lang="en">{each.because}</span>,
           ]}
@@ -322,7 +331,7 @@ function GiveRelease({ id, ask }: { id: string; ask: (order: Order) => void }) {
       if (why === "") ask(orderAbout("release", one, () => undefined));
       else announce(why);
     } catch (error) {
-      announce((error as Error).message);
+      announce(<Sentence of={error as Error} />);
     } finally {
       setBusy(false);
     }
@@ -355,7 +364,7 @@ function ReadLetters({ ask }: { ask: (order: Order) => void }) {
   );
   const redrive = (queue: Schemas["DeadLetters"]["queues"][number]): Order => ({
     title: t("redriveOrder"),
-    says: <p>{t("redriveSays", { queue: queue.queue })}</p>,
+    says: <p>{t("redriveSays", { queue: wordsFor("queue", queue.queue) })}</p>,
     typed: String(queue.letters),
     send: async () => {
       const answer = await bodyOf(client.POST("/api/v2/dead-letters/redrive", { params: { query: { queue: queue.queue } } }));
@@ -372,12 +381,15 @@ function ReadLetters({ ask }: { ask: (order: Order) => void }) {
         {({ queues }) => (
           <Rows of={queues.filter((queue) => queue.letters > 0 || queue.shown.length > 0)} none={t("noLetters")} names={["queue", "count", "first"]}>
             {(queue) => [
-              queue.queue,
+              <Code of="queue" is={queue.queue} />,
               queue.letters,
               <ul class="list">
                 {queue.shown.map((letter) => (
                   <li key={letter.message_id}>
-                    {letter.for ?? "?"} ← {letter.source ?? "?"} {letter.kept_because !== null && <em lang="en">{letter.kept_because}</em>}
+                    <code lang="en">
+                      {letter.for ?? "?"} ← {letter.source ?? "?"}
+                    </code>{" "}
+                    {letter.kept_because !== null && <em lang="en">{letter.kept_because}</em>}
                   </li>
                 ))}
               </ul>,

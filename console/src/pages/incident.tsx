@@ -2,7 +2,8 @@
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText, lastChange, lastMessage, mustActAbout } from "../parts/incident-facts";
+import { Code } from "../parts/codes";
+import { causeText, lastChange, lastMessage, lostIn, mustActAbout } from "../parts/incident-facts";
 import { type Entry, entriesOf, markdownOf } from "../parts/incident-thread";
 import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
@@ -18,11 +19,12 @@ const t = texts({
     after: "closed after {span}",
     since: "for",
     gpus: "{n} GPUs",
-    lost: "{n} GPU-hours lost",
+    lost: "{n} lost",
     job: "Job",
     instance: "Instance",
     timeline: "timeline",
     now: "Now:",
+    began: "Began with:",
     act: "Must you act?",
     copy: "Copy as Markdown",
     copied: "Copied",
@@ -57,11 +59,12 @@ const t = texts({
     after: "历时 {span} 后结束",
     since: "已持续",
     gpus: "{n} 个 GPU",
-    lost: "损失 {n} GPU 小时",
-    job: "任务",
+    lost: "损失 {n}",
+    job: "作业",
     instance: "实例",
     timeline: "时间线",
     now: "目前：",
+    began: "起因：",
     act: "需要你处理吗？",
     copy: "复制为 Markdown",
     copied: "已复制",
@@ -129,9 +132,29 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
     () => (state === "closed" ? null : 10_000),
   );
   const job = polled.data.value;
+  const act = mustActAbout(of, job);
   return (
     <header class="head">
       <h1 class="id">{of.incident_id}</h1>
+      <p class="act">
+        <strong>{t("act")}</strong> {act.says} {act.instances.length > 0 && <InstanceLinks ids={act.instances} />}
+      </p>
+      {of.state === "open" && told !== null && (
+        <p class="reason">
+          <strong>{t("last")}</strong> <Code of="severity" is={told.severity} /> · <span lang="en">{told.subject}</span>
+        </p>
+      )}
+      {now !== undefined && (
+        <p class="reason">
+          <strong>{t("now")}</strong> {now.instance_id !== null && <InstanceLinks ids={[now.instance_id]} />} <Status of={now.after ?? ""} />{" "}
+          <span lang="en">{now.reason}</span>
+        </p>
+      )}
+      {of.reason !== "" && (
+        <p class="reason">
+          <strong>{t("began")}</strong> <span lang="en">{of.reason}</span>
+        </p>
+      )}
       <p class="facts">
         <Status of={of.outcome ?? of.state} />{" "}
         {of.closed_at === null ? (
@@ -145,36 +168,18 @@ function Head({ of }: { of: Schemas["IncidentThread"] }) {
         {t("opened")} <time dateTime={of.opened_at} title={of.opened_at}>{local(of.opened_at)}</time>
         {of.job_id !== null && <> · {causeText(of)}</>}
         {of.gpus > 0 && <> · {t("gpus", { n: of.gpus })}</>}
-        {of.gpu_h_lost !== null && <> · {t("lost", { n: of.gpu_h_lost })}</>}
+        {of.job_id !== null && <> · {t("lost", { n: lostIn(of) })}</>}
       </p>
       <p class="facts">
         {of.job_id !== null && (
           <>
             {t("job")} <a href={to(["jobs", of.job_id])}>{of.job_id}</a> (<a href={to(["jobs", of.job_id], { tab: "timeline" })}>{t("timeline")}</a>){" "}
             {of.user !== null && <>{of.user} </>}
-            {of.priority}
+            {of.priority !== null && <Code of="priority" is={of.priority} />}
             {" · "}
           </>
         )}
         {t("instance")} <InstanceLinks ids={of.instances} />
-      </p>
-      <p class="reason" lang="en">
-        {of.reason}
-      </p>
-      {now !== undefined && (
-        <p class="reason">
-          <strong>{t("now")}</strong> {now.instance_id !== null && <InstanceLinks ids={[now.instance_id]} />} <Status of={now.after ?? ""} />{" "}
-          <span lang="en">{now.reason}</span>
-        </p>
-      )}
-      <p class="act">
-        <strong>{t("act")}</strong> {mustActAbout(of, job)}
-        {of.state === "open" && told !== null && (
-          <>
-            {" "}
-            {t("last")} <span lang="en">{told.subject}</span>
-          </>
-        )}
       </p>
       <Copy of={of} job={job} />
     </header>
@@ -232,7 +237,10 @@ function Evidence({ of }: { of: Schemas["IncidentThread"] }) {
           <p>
             {t("verdict")}: <strong>{causeText({ ...of, cause: found.cause, confidence: found.confidence, decided: found.decided })}</strong>{" "}
             {found.instances.length > 0 && <InstanceLinks ids={found.instances} />}
-            {found.gpus.join(", ")} · {t("remedy")}: <strong>{found.remedy}</strong>
+            {found.gpus.join(", ")} · {t("remedy")}:{" "}
+            <strong>
+              <Code of="remedy" is={found.remedy} />
+            </strong>
           </p>
           <p lang="en">{found.sentence}</p>
         </>
@@ -288,13 +296,17 @@ function Line({ of, job }: { of: Entry; job: string | null }) {
         <p lang="en">{of.reason}</p>
         {of.verdict !== null && (
           <p>
-            {t("verdict")}: <strong>{of.verdict.cause}</strong> {of.verdict.confidence} % · {t("remedy")}: {of.verdict.remedy}
+            {t("verdict")}:{" "}
+            <strong>
+              <Code of="cause" is={of.verdict.cause} />
+            </strong>{" "}
+            {of.verdict.confidence} % · {t("remedy")}: <Code of="remedy" is={of.verdict.remedy} />
           </p>
         )}
         {of.message !== null && (
           <p>
             <small>
-              {t("message")}: <span lang="en">{of.message.subject}</span>
+              {t("message")} (<Code of="severity" is={of.message.severity} />): <span lang="en">{of.message.subject}</span>
             </small>
           </p>
         )}

@@ -1,7 +1,7 @@
 // The list of incidents: the open ones first, then the closed ones page by page.
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
-import { causeText } from "../parts/incident-facts";
+import { causeText, lostIn } from "../parts/incident-facts";
 import { InstanceLinks } from "../parts/links";
 import { Loaded } from "../parts/loaded";
 import { Pager, usePages } from "../parts/pager";
@@ -29,7 +29,7 @@ const t = texts({
     opened: "Opened",
     duration: "Duration",
     gpus: "GPUs",
-    lost: "GPU-hours lost",
+    lost: "GPU time lost",
   },
   zh: {
     title: "事故",
@@ -37,18 +37,18 @@ const t = texts({
     all: "未结束和已结束",
     open: "未结束",
     closed: "已结束",
-    of: "只看任务",
+    of: "只看作业",
     noneOpen: "没有未结束的事故。",
     noneClosed: "没有已结束的事故。",
     state: "状态",
     id: "事故",
     cause: "原因",
     where: "实例",
-    job: "任务",
+    job: "作业",
     opened: "开始于",
     duration: "持续",
     gpus: "GPU",
-    lost: "损失的 GPU 小时",
+    lost: "损失的 GPU 时间",
   },
 });
 const PAGE = 50;
@@ -135,7 +135,7 @@ function Rows({ of }: { of: Schemas["Incident"][] }) {
           duration:
             incident.closed_at === null ? <Ago at={incident.opened_at} bare /> : span(secondsBetween(incident.opened_at, incident.closed_at)),
           gpus: incident.gpus,
-          lost: incident.gpu_h_lost ?? "-",
+          lost: lostIn(incident),
         },
       }))}
     />

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Checks } from "../parts/checks";
+import { wordsFor } from "../parts/codes";
 import { Confirm, type Order } from "../parts/confirm";
 import { Decisions } from "../parts/decisions";
 import { Gpus } from "../parts/gpus";
@@ -10,6 +11,7 @@ import { Heard, mustAct } from "../parts/instance-facts";
 import { type InstanceOrder, orderAbout, whyNot, wordsOfOrder } from "../parts/instance-orders";
 import { Loaded } from "../parts/loaded";
 import { OrderButtons } from "../parts/order-buttons";
+import { quarantineOf, untilOf } from "../parts/quarantine";
 import { Status } from "../parts/status";
 import { Table } from "../parts/table";
 import { Tabs, viewOf } from "../parts/tabs";
@@ -28,6 +30,7 @@ const t = texts({
     tokens: "Tokens",
     tabs: "Views of the instance",
     since: "for",
+    comma: ", ",
     epoch: "epoch {n}",
     rack: "rack {name}",
     group: "group {name}",
@@ -61,11 +64,12 @@ const t = texts({
     history: "历史",
     gpus: "GPU",
     checks: "检查",
-    jobs: "任务",
+    jobs: "作业",
     tokens: "令牌",
     tabs: "实例的视图",
     since: "已持续",
-    epoch: "第 {n} 纪元",
+    comma: "，",
+    epoch: "代次 {n}",
     rack: "机架 {name}",
     group: "分组 {name}",
     boot: "启动",
@@ -78,21 +82,21 @@ const t = texts({
     needs: "需要",
     held: "暂缓",
     leaves: "将离开",
-    lemon: "问题评分",
+    lemon: "不可靠评分",
     health: "上报",
-    out: "不接收任务",
+    out: "不接收作业",
     ecs: "ECS",
-    disconnected: "代理已断开",
+    disconnected: "agent 已断开",
     drainedByUs: "由 gpu-recovery 排空",
     attempt: "尝试",
-    job: "任务",
-    rank: "Rank",
+    job: "作业",
+    rank: "rank",
     seen: "最近看到",
-    noJobs: "没有任务占用该实例。",
+    noJobs: "没有作业占用该实例。",
     reserved: "为 {job} 保留：它在等待该实例。",
     waits: "{job} 在等待修复。",
     operator: "以操作员身份登录后才能查看令牌。",
-    about: "节点代理的令牌。作为 ECS 守护任务运行或对上报签名的代理不需要令牌。",
+    about: "节点 agent 的令牌。作为 ECS 守护任务运行或对上报签名的 agent 不需要令牌。",
   },
 });
 const TABS = ["history", "gpus", "checks", "jobs", "tokens"] as const;
@@ -132,8 +136,18 @@ function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
   return (
     <header class="head">
       <h1 class="id">{one.instance_id}</h1>
+      <p class="act">
+        <strong>{t("act")}</strong> {mustAct(one)}{" "}
+        {one.incident_id !== null && (
+          <a href={to(["incidents", one.incident_id])}>
+            {t("incident")} {one.incident_id}
+          </a>
+        )}
+      </p>
       <p class="facts">
-        <Status of={one.status} /> {t("since")} <Ago at={one.status_at} bare />
+        <Status of={one.status} />
+        {one.status === "QUARANTINED" && <strong> {quarantineOf(one)}</strong>} {t("since")} <Ago at={one.status_at} bare />
+        {one.status === "QUARANTINED" && `${t("comma")}${untilOf(one)}`}
         {" · "}
         {t("count", { n: one.gpus })} · {t("epoch", { n: one.epoch })}
         {one.availability_zone !== "" && <> · {one.availability_zone}</>}
@@ -155,7 +169,7 @@ function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
             {" · "}
           </>
         )}
-        {t("ecs")} {one.ecs_status}
+        {t("ecs")} <code>{one.ecs_status}</code>
         {one.drained && ` (${t("drainedByUs")})`}
         {!one.agent_connected && <strong> · {t("disconnected")}</strong>}
         {one.deadline_at !== null && one.status !== "AVAILABLE" && (
@@ -170,14 +184,6 @@ function Head({ one, ask }: { one: One; ask: (order: InstanceOrder) => void }) {
           {one.reason}
         </p>
       )}
-      <p class="act">
-        <strong>{t("act")}</strong> {mustAct(one)}{" "}
-        {one.incident_id !== null && (
-          <a href={to(["incidents", one.incident_id])}>
-            {t("incident")} {one.incident_id}
-          </a>
-        )}
-      </p>
       <Facts one={one} />
       <OrderButtons orders={ORDERS} words={wordsOfOrder} whyNot={(name) => whyNot(name, one)} dangers={["quarantine"]} ask={ask} />
     </header>
@@ -190,18 +196,18 @@ function Facts({ one }: { one: One }) {
   return (
     <dl class="fields">
       {one.need !== null && (
-        <Fact name={t("needs")} strong={one.need.rung} sentence={one.need.evidence} at={one.need.seen_at} />
+        <Fact name={t("needs")} strong={wordsFor("repair", one.need.rung)} sentence={one.need.evidence} at={one.need.seen_at} />
       )}
       {one.held !== null && <Fact name={t("held")} sentence={one.held.because} at={one.held.since} />}
       {one.departure !== null && (
-        <Fact name={t("leaves")} sentence={one.departure.sentence || one.departure.kind} at={one.departure.leaves_at} />
+        <Fact name={t("leaves")} strong={wordsFor("departure", one.departure.kind)} sentence={one.departure.sentence} at={one.departure.leaves_at} />
       )}
       {one.lemon.score > 0 && <Fact name={t("lemon")} strong={`${one.lemon.score} %`} sentence={one.lemon.made_of ?? ""} at={null} />}
       {reports.map(([kind, report]) => (
-        <Fact key={kind} name={`${t("health")} ${kind}`} strong={report.status} sentence={report.sentence} at={report.since} />
+        <Fact key={kind} name={`${t("health")} ${wordsFor("source", kind)}`} strong={wordsFor("health", report.status)} sentence={report.sentence} at={report.since} />
       ))}
       {one.out_of_use.map((why) => (
-        <Fact key={why.kind} name={t("out")} strong={why.kind} sentence={why.because} at={why.since} />
+        <Fact key={why.kind} name={t("out")} strong={wordsFor("out", why.kind)} sentence={why.because} at={why.since} />
       ))}
     </dl>
   );

@@ -3,7 +3,9 @@ import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
 import { Heard } from "../parts/instance-facts";
 import { Loaded } from "../parts/loaded";
+import { wordsFor } from "../parts/codes";
 import { Pager, usePages } from "../parts/pager";
+import { quarantineOf } from "../parts/quarantine";
 import { Status, wordsOf } from "../parts/status";
 import { English, Table } from "../parts/table";
 import { Ago } from "../parts/time";
@@ -43,18 +45,18 @@ const t = texts({
     id: "实例",
     where: "可用区 / 机架",
     since: "持续",
-    jobs: "任务",
+    jobs: "作业",
     gpus: "GPU",
     need: "需要",
-    lemon: "问题评分",
+    lemon: "不可靠评分",
     heard: "心跳",
     reason: "原因",
     prefix: "实例 id 开头",
-    job: "任务",
+    job: "作业",
     order: "排序",
     byId: "id",
     bySince: "最近变化在前",
-    byLemon: "问题评分高的在前",
+    byLemon: "不可靠评分高的在前",
     none: "没有符合条件的实例。",
     held: "暂缓：",
     reserved: "为 {job} 保留",
@@ -165,11 +167,16 @@ function Rows({ instances }: { instances: Schemas["InstanceSummary"][] }) {
     <Table
       columns={["status", "id", "where", "since", "jobs", "gpus", "need", "lemon", "heard", "reason"]}
       words={t}
-      classes={{ id: "line", heard: "line" }}
+      classes={{ id: "line", heard: "line", jobs: "text", need: "text", reason: "text" }}
       rows={instances.map((one) => ({
         key: one.instance_id,
         cells: {
-          status: <Status of={one.status} />,
+          status: (
+            <>
+              <Status of={one.status} />
+              {one.status === "QUARANTINED" && <small> {quarantineOf(one)}</small>}
+            </>
+          ),
           id: <a href={to(["instances", one.instance_id])}>{one.instance_id}</a>,
           where: [one.availability_zone, one.rack].filter(Boolean).join(" / "),
           since: <Ago at={one.status_at} bare />,
@@ -186,7 +193,7 @@ function Rows({ instances }: { instances: Schemas["InstanceSummary"][] }) {
           gpus: one.gpus,
           need: (
             <>
-              {one.need !== null && <strong>{one.need.rung} </strong>}
+              {one.need !== null && <strong>{wordsFor("repair", one.need.rung)} </strong>}
               {one.held !== null && (
                 <>
                   {t("held")} <English>{one.held.because}</English>

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas, serverNow } from "../api";
 import { useDiagnosis } from "../diagnosis";
 import { usePolled } from "../live";
+import { Code } from "../parts/codes";
 import { Confirm, type Order } from "../parts/confirm";
 import { Decisions } from "../parts/decisions";
 import { Gantt } from "../parts/gantt";
@@ -91,13 +92,13 @@ const t = texts({
     counted: "计数",
     yes: "是",
     no: "否",
-    rank: "Rank",
+    rank: "rank",
     diagnose: "现在诊断这次尝试",
-    noAttempt: "任务还没有尝试过。",
+    noAttempt: "作业还没有尝试过。",
     size: "{n} 个实例 × {gpus} 个 GPU",
     group: "分组",
     known: "第 {n} 次尝试的诊断结论",
-    tabs: "任务的视图",
+    tabs: "作业的视图",
   },
 });
 const TABS = ["timeline", "why", "log", "attempts", "diagnosis", "spec"] as const;
@@ -137,6 +138,14 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
   return (
     <header class="head">
       <h1 class="id">{job.job_id}</h1>
+      <p class="act">
+        <strong>{t("act")}</strong> {mustAct(job)}{" "}
+        {job.incident_id !== null && (
+          <a href={to(["incidents", job.incident_id])}>
+            {t("incident")} {job.incident_id}
+          </a>
+        )}
+      </p>
       <p class="facts">
         {job.name !== null && <>{job.name} · </>}
         <Status of={job.status} /> {t("since")} <Ago at={job.status_at} bare />
@@ -159,21 +168,13 @@ function Head({ job, ask }: { job: Schemas["Job"]; ask: (order: JobOrder) => voi
           </>
         )}
       </p>
-      <p class="reason" lang="en">
-        {job.reason}
+      <p class="reason">
+        <span lang="en">{job.reason}</span>
         {WAITING.includes(job.status) && (
           <span class="freshness">
             {" "}
             ({t("asOf")} <Clock at={job.reason_at} />)
           </span>
-        )}
-      </p>
-      <p class="act">
-        <strong>{t("act")}</strong> {mustAct(job)}{" "}
-        {job.incident_id !== null && (
-          <a href={to(["incidents", job.incident_id])}>
-            {t("incident")} {job.incident_id}
-          </a>
         )}
       </p>
       <OrderButtons
@@ -199,7 +200,8 @@ function Why({ job }: { job: Schemas["Job"] }) {
         <>
           {pending !== null && (
             <article>
-              <strong>{t("waits")}</strong> <span lang="en">{pending.sentence}</span>{" "}
+              <strong>{t("waits")}</strong> {job.short_of !== null && <Code of="short" is={job.short_of} />}{" "}
+              <span lang="en">{pending.sentence}</span>{" "}
               <span class="freshness">
                 ({t("asOf")} <Clock at={pending.as_of} />)
               </span>
@@ -264,10 +266,14 @@ function Attempts({ job }: { job: Schemas["Job"] }) {
           ended: each.ended_at !== null && <Clock at={each.ended_at} />,
           exit: each.exit_code,
           cause: (
-            <English>
-              {each.failure_kind !== null && <strong>{each.failure_kind} </strong>}
-              {each.message}
-            </English>
+            <>
+              {each.failure_kind !== null && (
+                <strong>
+                  <Code of="failure" is={each.failure_kind} />{" "}
+                </strong>
+              )}
+              <English>{each.message ?? ""}</English>
+            </>
           ),
           counted: each.counted === null ? "-" : t(each.counted ? "yes" : "no"),
           instances: <InstanceLinks ids={each.instances ?? []} most={8} />,
@@ -291,7 +297,10 @@ function Diagnosis({ job }: { job: Schemas["Job"] }) {
         <article>
           <h2>{t("known", { n: job.diagnosis.attempt })}</h2>
           <p>
-            <strong>{job.diagnosis.cause}</strong> {job.diagnosis.where} {job.diagnosis.confidence} % · {job.diagnosis.remedy}
+            <strong>
+              <Code of="cause" is={job.diagnosis.cause} />
+            </strong>{" "}
+            <span lang="en">{job.diagnosis.where}</span> {job.diagnosis.confidence} % · <Code of="remedy" is={job.diagnosis.remedy} />
           </p>
           <p lang="en">{job.diagnosis.sentence}</p>
         </article>

@@ -55,12 +55,12 @@ const t = texts({
     shown: "{n} jobs on this page",
   },
   zh: {
-    title: "任务",
-    submit: "提交任务",
+    title: "作业",
+    submit: "提交作业",
     status: "状态",
-    id: "任务",
+    id: "作业",
     user: "用户",
-    mine: "我的任务",
+    mine: "我的作业",
     priority: "优先级",
     group: "分组",
     size: "实例 × GPU",
@@ -72,10 +72,10 @@ const t = texts({
     waiting: "等待",
     running: "运行",
     ended: "结束",
-    none: "没有符合条件的任务。",
-    noneHere: "列表的这一部分没有符合条件的任务，更早的可能有：请看下一页。",
+    none: "没有符合条件的作业。",
+    noneHere: "列表的这一部分没有符合条件的作业，更早的可能有：请看下一页。",
     show: "显示",
-    prefix: "任务 id 开头",
+    prefix: "作业 id 开头",
     within: "提交时间",
     h24: "24 小时内",
     d7: "7 天内",
@@ -88,11 +88,11 @@ const t = texts({
     clear: "清除筛选",
     selected: "已选 {n} 个",
     choose: "选择 {id}",
-    chooseAll: "选择本页全部任务",
+    chooseAll: "选择本页全部作业",
     tooMany: "一次最多 {n} 个",
-    viewer: "以用户或操作员身份登录后才能更改任务。",
-    select: "选择任务后可以挂起、恢复或取消。",
-    shown: "本页 {n} 个任务",
+    viewer: "以用户或操作员身份登录后才能更改作业。",
+    select: "选择作业后可以挂起、恢复或取消。",
+    shown: "本页 {n} 个作业",
   },
 });
 type Row = Schemas["JobRow"];
@@ -335,7 +335,7 @@ function Rows({ jobs, chosen, choose }: RowsProps) {
               <a href={to(["jobs", job.job_id])}>{job.job_id}</a>
               {job.name !== null && <div>{job.name}</div>}
             </td>
-            <td data-label={t("user")}>{job.user || "-"}</td>
+            <td data-label={t("user")} class="text">{job.user || "-"}</td>
             <td data-label={t("priority")}>
               <Priority is={job.priority} asked={job.asked_priority} />
             </td>

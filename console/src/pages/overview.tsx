@@ -4,11 +4,16 @@ import { bodyOf, client, type Schemas } from "../api";
 import { absorb, events, useFeed } from "../feed";
 import { applyEvents, loadFleet, nextMapMs } from "../fleet";
 import { type Polled, usePolled } from "../live";
+import { Code, wordsFor } from "../parts/codes";
 import { Freshness } from "../parts/freshness";
 import { HeatMap, type Mode } from "../parts/heatmap";
 import { Loaded } from "../parts/loaded";
+import { quarantineOf } from "../parts/quarantine";
 import { Status, wordsOf } from "../parts/status";
 import { Ago, Clock } from "../parts/time";
+import { durations, gpuTime, notKnown, number, percent } from "../parts/units";
+import { Use } from "../parts/use";
+import { nameOf } from "../parts/who";
 import { to } from "../place";
 import { texts } from "../texts";
 import "./overview.css";
@@ -32,14 +37,15 @@ const t = texts({
     noQueue: "The scheduler has written nothing yet.",
     week: "Last 7 days",
     noWeek: "No history is kept yet.",
-    share: "GPU time in RUNNING",
-    ettr: "ETTR",
+    share: "share of GPU time in which jobs run",
+    ettr: "effective training time (ETTR)",
     noEttr: "the programs report no progress",
     ettrOf: "known for {share} of GPU time",
-    recovery: "recovery p50, p90",
+    recovery: "time to recover",
     available: "fleet available",
-    lost: "GPU hours lost",
-    mttf: "GPU hours per incident",
+    lost: "GPU time lost to failures",
+    mttf: "GPU time from failure to failure",
+    noFailure: "no failure yet",
     person: "Needs a person",
     nobody: "No instance needs a person.",
     more: "{n} more",
@@ -57,10 +63,10 @@ const t = texts({
     events: "Events",
     follow: "Follow",
     noEvents: "No events are kept yet.",
-    breakerOpen: "The circuit breaker is open: no repair begins. {because}",
+    breakerOpen: "The circuit breaker is open: no repair begins.",
     breakerHalf: "The circuit breaker is half open: one repair is the probe.",
-    paused: "{by} has paused all repairs: {because}",
-    deaf: "Reporting outage: {because}",
+    paused: "{by} has paused all repairs.",
+    deaf: "Reporting outage: the node agents do not report.",
     observe: "Observe only: decisions are shown and not carried out.",
     unread: "Not known at present.",
     openOne: "1 incident is open",
@@ -76,27 +82,28 @@ const t = texts({
     gpus: "GPU",
     inUse: "使用中",
     free: "空闲",
-    outOfUse: "不接收任务",
+    outOfUse: "不接收作业",
     underRepair: "修复中的实例",
     checking: "检查中的实例",
     quarantined: "已隔离的实例",
     silent: "失联的实例",
-    jobs: "各优先级任务",
+    jobs: "各优先级作业",
     priority: "优先级",
     running: "运行",
     waiting: "等待",
-    noJobs: "没有运行或等待的任务。",
+    noJobs: "没有运行或等待的作业。",
     noQueue: "调度器尚未写入数据。",
     week: "最近 7 天",
     noWeek: "尚无历史数据。",
-    share: "RUNNING 的 GPU 时间占比",
-    ettr: "ETTR",
+    share: "作业运行的 GPU 时间占比",
+    ettr: "有效训练时间占比（ETTR）",
     noEttr: "程序没有报告进度",
     ettrOf: "基于 {share} 的 GPU 时间",
-    recovery: "恢复耗时 p50、p90",
+    recovery: "恢复耗时",
     available: "机群可用率",
-    lost: "损失的 GPU 小时",
-    mttf: "平均每起事故的 GPU 小时",
+    lost: "故障损失的 GPU 时间",
+    mttf: "平均无故障 GPU 时间",
+    noFailure: "尚无故障",
     person: "需要人工处理",
     nobody: "没有需要人工处理的实例。",
     more: "另有 {n} 台",
@@ -114,10 +121,10 @@ const t = texts({
     events: "事件",
     follow: "跟随",
     noEvents: "尚无事件。",
-    breakerOpen: "熔断器已打开：不会开始任何修复。{because}",
+    breakerOpen: "熔断器已打开：不会开始任何修复。",
     breakerHalf: "熔断器半开：正以一项修复试探。",
-    paused: "{by} 已暂停所有修复：{because}",
-    deaf: "上报中断：{because}",
+    paused: "{by} 已暂停所有修复。",
+    deaf: "上报中断：节点 agent 没有上报。",
     observe: "仅观察：只显示决定，不执行。",
     unread: "目前无法得知。",
     openOne: "1 起事故未结束",
@@ -180,11 +187,11 @@ export function Overview() {
 function Alerts({ of }: { of: Answer }) {
   const limits = of.limits;
   const toFleet = to(["fleet"]);
-  const lines: { text: string; grave: boolean; href: string; at?: string | null }[] = [];
-  if (limits?.breaker.state === "OPEN") lines.push({ text: t("breakerOpen", { because: limits.breaker.because ?? "" }), grave: true, href: toFleet, at: limits.breaker.since });
+  const lines: { text: string; because?: string | null; grave: boolean; href: string; at?: string | null }[] = [];
+  if (limits?.breaker.state === "OPEN") lines.push({ text: t("breakerOpen"), because: limits.breaker.because, grave: true, href: toFleet, at: limits.breaker.since });
   if (limits?.breaker.state === "HALF_OPEN") lines.push({ text: t("breakerHalf"), grave: false, href: toFleet, at: limits.breaker.since });
-  if (limits?.deaf) lines.push({ text: t("deaf", { because: limits.deaf.because }), grave: true, href: toFleet, at: limits.deaf.since });
-  if (limits?.pause) lines.push({ text: t("paused", { by: limits.pause.by, because: limits.pause.because }), grave: false, href: toFleet, at: limits.pause.at });
+  if (limits?.deaf) lines.push({ text: t("deaf"), because: limits.deaf.because, grave: true, href: toFleet, at: limits.deaf.since });
+  if (limits?.pause) lines.push({ text: t("paused", { by: nameOf(limits.pause.by) }), because: limits.pause.because, grave: false, href: toFleet, at: limits.pause.at });
   if (limits?.observe_only) lines.push({ text: t("observe"), grave: false, href: toFleet });
   if (of.missing.length > 0) lines.push({ text: t("missing", { parts: of.missing.map((part) => t(PARTS[part])).join(", ") }), grave: false, href: to([]) });
   if (of.incidents.length > 0) lines.push({ text: t(of.incidents.length === 1 ? "openOne" : of.incidents.length < OPEN_MAX ? "open" : "openMost", { n: of.incidents.length }), grave: false, href: to(["incidents"]) });
@@ -194,7 +201,7 @@ function Alerts({ of }: { of: Answer }) {
       {lines.map((line) => (
         <li key={line.text} class={line.grave ? "grave" : ""}>
           <span aria-hidden="true">! </span>
-          <a href={line.href}>{line.text}</a> {line.at && <Ago at={line.at} />}
+          <a href={line.href}>{line.text}</a> {line.because && <span lang="en">{line.because}</span>} {line.at && <Ago at={line.at} />}
         </li>
       ))}
     </ul>
@@ -205,9 +212,6 @@ function Alerts({ of }: { of: Answer }) {
 function emptyText(of: Answer, part: Answer["missing"][number], nothing: string): string {
   return of.missing.includes(part) ? t("unread") : nothing;
 }
-
-const number = (value: number): string => value.toLocaleString();
-const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
 function Gpus({ of }: { of: Answer }) {
   const fleet = of.fleet;
@@ -272,7 +276,9 @@ function Jobs({ of }: { of: Answer }) {
           <tbody>
             {rows.map((total) => (
               <tr key={total.priority}>
-                <td>{total.priority}</td>
+                <td>
+                  <Code of="priority" is={total.priority} />
+                </td>
                 <td class="number">{number(total.running.jobs)}</td>
                 <td class="number">{number(total.queued.jobs)}</td>
               </tr>
@@ -287,7 +293,6 @@ function Jobs({ of }: { of: Answer }) {
 
 function Week({ from }: { from: Answer }) {
   const of = from.week;
-  const minutes = (seconds: number | null): string => (seconds === null ? "-" : `${Math.round(seconds / 60)} min`);
   return (
     <section class="third" aria-label={t("week")}>
       <h2>{t("week")}</h2>
@@ -296,24 +301,28 @@ function Week({ from }: { from: Answer }) {
       ) : (
         <dl>
           <dt>{t("share")}</dt>
-          <dd>{of.running_share === null ? "-" : percent(of.running_share)}</dd>
+          <dd>{of.running_share === null ? notKnown() : percent(of.running_share)}</dd>
           <dt>{t("ettr")}</dt>
-          <dd>{of.ettr === null ? "-" : percent(of.ettr)}</dd>
+          <dd>{of.ettr === null ? notKnown() : percent(of.ettr)}</dd>
           <dd class="note">{of.ettr === null ? t("noEttr") : t("ettrOf", { share: percent(of.ettr_share ?? 0) })}</dd>
           <dt>{t("recovery")}</dt>
-          <dd>
-            {minutes(of.recovery_s_p50)}, {minutes(of.recovery_s_p90)}
-          </dd>
+          <dd>{durations(of.recovery_s_p50, of.recovery_s_p90)}</dd>
           <dt>{t("available")}</dt>
-          <dd>{of.fleet_available === null ? "-" : percent(of.fleet_available)}</dd>
+          <dd>{of.fleet_available === null ? notKnown() : percent(of.fleet_available)}</dd>
           <dt>{t("lost")}</dt>
-          <dd>{number(Math.round(of.gpu_h_lost))}</dd>
+          <dd>{lostIn(of)}</dd>
           <dt>{t("mttf")}</dt>
-          <dd>{of.mttf_gpu_h === null ? "-" : number(Math.round(of.mttf_gpu_h))}</dd>
+          <dd>{of.mttf_gpu_h === null ? t("noFailure") : gpuTime(of.mttf_gpu_h)}</dd>
         </dl>
       )}
     </section>
   );
+}
+
+/** Return the GPU time that failures have cost. Without a job nothing could be lost, and an incident always costs some. */
+function lostIn(of: Schemas["Figures"]): string {
+  const isKnown = of.gpu_h_lost > 0 || (of.incidents === 0 && of.gpu_h_held > 0);
+  return gpuTime(isKnown ? of.gpu_h_lost : null);
 }
 
 function Person({ of }: { of: Answer }) {
@@ -330,7 +339,7 @@ function Person({ of }: { of: Answer }) {
               <span class="tone-out" aria-hidden="true">
                 ✕{" "}
               </span>
-              <a href={to(["instances", instance.instance_id])}>{instance.instance_id}</a> <Ago at={instance.since} bare />
+              <a href={to(["instances", instance.instance_id])}>{instance.instance_id}</a> <Ago at={instance.since} bare /> {quarantineOf(instance)}
               <br />
               <span class="muted" lang="en">
                 {instance.because}
@@ -395,7 +404,7 @@ function Incidents({ from }: { from: Answer }) {
                 <Status key={phase.since} of={phase.status} />
               ))}{" "}
               <Ago at={incident.opened_at} bare />{" "}
-              {incident.cause}
+              {incident.cause !== null && <Code of="cause" is={incident.cause} />}
               <br />
               <span class="muted" lang="en">
                 {incident.reason}
@@ -472,7 +481,7 @@ function Quotas({ of }: { of: Answer }) {
                 <th scope="col">{t("user")}</th>
                 {columns.map((name) => (
                   <th scope="col" class="number" key={name}>
-                    {name}
+                    <Code of="priority" is={name} />
                   </th>
                 ))}
               </tr>
@@ -489,7 +498,7 @@ function Quotas({ of }: { of: Answer }) {
                     {columns.map((name) => {
                       const quota = of.quotas.find((each) => each.user === user && each.group === group && each.priority === name);
                       return (
-                        <td class="number" data-label={name} key={name}>
+                        <td class="number" data-label={wordsFor("priority", name)} key={name}>
                           {quota === undefined ? "-" : <Use used={quota.used} limit={quota.limit} />}
                         </td>
                       );
@@ -502,14 +511,5 @@ function Quotas({ of }: { of: Answer }) {
         </div>
       )}
     </section>
-  );
-}
-
-function Use({ used, limit }: { used: number; limit: number | null }) {
-  if (limit === null) return <>{number(used)}</>;
-  return (
-    <>
-      <progress value={limit === 0 ? 0 : Math.min(1, used / limit)} max={1} aria-hidden="true" /> {number(used)} / {number(limit)}
-    </>
   );
 }

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
+import { Code } from "../parts/codes";
 import { Freshness } from "../parts/freshness";
 import { Priority, Size } from "../parts/job-cells";
 import { JobForm } from "../parts/job-form";
@@ -12,6 +13,7 @@ import { Quotas } from "../parts/quotas";
 import { Status } from "../parts/status";
 import { English, Table } from "../parts/table";
 import { Ago } from "../parts/time";
+import { notKnown } from "../parts/units";
 import { query, refine } from "../place";
 import { texts } from "../texts";
 
@@ -34,7 +36,6 @@ const t = texts({
     why: "Waits for",
     blockers: "In its way",
     earliest: "Earliest start",
-    unknown: "not known",
     nobodyWaits: "No job waits.",
     nobodyRuns: "No job holds instances.",
     status: "Status",
@@ -53,15 +54,6 @@ const t = texts({
     oneInstance: "1 instance",
     queued: "Waiting",
     left: "{n} more jobs are not shown. The list of jobs has them.",
-    gpus: "free GPUs",
-    cluster: "more GPUs than the cluster has",
-    held: "a repair that is held",
-    turn: "its turn",
-    quota: "its quota",
-    limit: "the limit of running jobs",
-    own: "its own instances",
-    room: "instances that are being vacated",
-    permission: "a permission of the deployment",
     try: "Try a job: would it start now?",
     unreadable: "{n} records cannot be read",
     leaves: "suspends for it",
@@ -76,17 +68,16 @@ const t = texts({
     reservations: "预留",
     totals: "按优先级",
     place: "位置",
-    job: "任务",
+    job: "作业",
     user: "用户",
     priority: "优先级",
     size: "实例 × GPU",
     waits: "已等待",
     why: "等待原因",
-    blockers: "前面的任务",
+    blockers: "前面的作业",
     earliest: "最早启动",
-    unknown: "未知",
-    nobodyWaits: "没有任务在等待。",
-    nobodyRuns: "没有任务占用实例。",
+    nobodyWaits: "没有作业在等待。",
+    nobodyRuns: "没有作业占用实例。",
     status: "状态",
     since: "已运行",
     ends: "结束",
@@ -96,23 +87,14 @@ const t = texts({
     promised: "预留给",
     hosts: "实例",
     from: "开始",
-    jobs: "{n} 个任务",
-    oneJob: "1 个任务",
+    jobs: "{n} 个作业",
+    oneJob: "1 个作业",
     total: "{jobs}，{instances}，{gpus} 个 GPU",
     instances: "{n} 个实例",
     oneInstance: "1 个实例",
     queued: "等待",
-    left: "还有 {n} 个任务没有显示，请在任务列表中查看。",
-    gpus: "空闲 GPU",
-    cluster: "集群没有这么多 GPU",
-    held: "暂缓的修复",
-    turn: "轮到它",
-    quota: "它的配额",
-    limit: "运行任务数上限",
-    own: "它自己的实例",
-    room: "正在腾出的实例",
-    permission: "部署缺少的权限",
-    try: "试一个任务：现在能启动吗？",
+    left: "还有 {n} 个作业没有显示，请在作业列表中查看。",
+    try: "试一个作业：现在能启动吗？",
     unreadable: "{n} 条记录无法读取",
     leaves: "为它挂起",
   },
@@ -202,16 +184,9 @@ function Head({ page, group }: { page: Page; group: string | null }) {
   );
 }
 
-function shortOf(job: Waiting): string {
-  const known = ["gpus", "cluster", "held", "turn", "quota", "own", "room", "permission"] as const;
-  if (job.short_of === "jobs") return t("limit");
-  const kind = known.find((name) => name === job.short_of);
-  return kind === undefined ? (job.short_of ?? "") : t(kind);
-}
-
 /** A time that may not be known. */
 function When({ at }: { at: string | null }) {
-  return at === null ? <span title={t("unknown")}>?</span> : <Ago at={at} />;
+  return at === null ? <>{notKnown()}</> : <Ago at={at} />;
 }
 
 function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
@@ -243,7 +218,11 @@ function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
             waits: <Ago at={job.queued_at} bare />,
             why: (
               <>
-                {shortOf(job) !== "" && <strong>{shortOf(job)}: </strong>}
+                {job.short_of !== null && (
+                  <strong>
+                    <Code of="short" is={job.short_of} />:{" "}
+                  </strong>
+                )}
                 <English>{job.sentence}</English>
               </>
             ),
@@ -279,7 +258,7 @@ function RunningJobs({ jobs }: { jobs: Running[] }) {
           status: <Status of={job.status} />,
           job: <JobLinks ids={[job.job_id]} />,
           user: job.user || "-",
-          priority: job.priority,
+          priority: <Code of="priority" is={job.priority} />,
           size: <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />,
           since: <Ago at={job.since} bare />,
           ends: <When at={job.ends_at} />,
@@ -339,7 +318,7 @@ function Totals({ totals }: { totals: Page["totals"] }) {
         rows={totals.map((total) => ({
           key: total.priority,
           class: total.running.jobs + total.queued.jobs === 0 ? "empty" : undefined,
-          cells: { priority: total.priority, running: words(total.running), queued: words(total.queued) },
+          cells: { priority: <Code of="priority" is={total.priority} />, running: words(total.running), queued: words(total.queued) },
         }))}
       />
     </section>

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { signIn } from "../api";
 import { Problem } from "../parts/problem";
 import { begin, endedBecause } from "../session";
-import { texts } from "../texts";
+import { language, texts } from "../texts";
 
 const t = texts({
   en: {
@@ -12,6 +12,7 @@ const t = texts({
     viewer: "As a viewer: look around, change nothing",
     full: "As what the token allows",
     button: "Sign in",
+    ended: "The session has ended:",
     kept: "The token is exchanged for a session of at most 12 hours and is not kept. The session ends with this tab.",
   },
   zh: {
@@ -20,6 +21,7 @@ const t = texts({
     viewer: "以查看者身份：只看，不改",
     full: "按令牌允许的权限",
     button: "登录",
+    ended: "会话已结束：",
     kept: "令牌会换成最长 12 小时的会话，令牌本身不保存。关闭标签页即结束会话。",
   },
 });
@@ -51,8 +53,8 @@ export function SignIn() {
       <article>
         <h1>gpu-recovery</h1>
         {endedBecause.value !== "" && (
-          <p role="alert" class="problem" lang="en">
-            {endedBecause.value}
+          <p role="alert" class="problem">
+            {language.value !== "en" && t("ended")} <span lang="en">{endedBecause.value}</span>
           </p>
         )}
         <form onSubmit={(event) => void submit(event)}>

@@ -2,7 +2,7 @@
 import { JobForm } from "../parts/job-form";
 import { texts } from "../texts";
 
-const t = texts({ en: { title: "Submit a job" }, zh: { title: "提交任务" } });
+const t = texts({ en: { title: "Submit a job" }, zh: { title: "提交作业" } });
 
 export function Submit() {
   return (

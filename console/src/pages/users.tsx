@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { bodyOf, client, type Schemas } from "../api";
 import { usePolled } from "../live";
+import { wordsFor } from "../parts/codes";
 import { Loaded } from "../parts/loaded";
 import { Pager, usePages } from "../parts/pager";
 import { Table } from "../parts/table";
@@ -46,7 +47,7 @@ const t = texts({
     roles: "角色",
     tokens: "有效令牌",
     ends: "最近到期",
-    issued: "最近签发",
+    issued: "最近签发的令牌",
     none: "尚未签发过令牌，或自本列表启用以来没有签发过。",
     some: "本列表包含自启用以来签发过令牌的用户。只有旧令牌的用户会在下次签发时出现。",
     noneValid: "无有效令牌",
@@ -56,7 +57,7 @@ const t = texts({
     go: "打开",
     ofUser: "令牌",
     quotas: "配额",
-    jobs: "该用户的任务",
+    jobs: "该用户的作业",
     limit: "实例上限",
     priority: "优先级",
     group: "分组",
@@ -64,7 +65,7 @@ const t = texts({
     any: "任意",
     everybody: "所有人",
     noQuota: "没有配额指定该用户，适用面向所有用户的配额。",
-    running: "每个用户最多同时运行的任务数：{n}",
+    running: "每个用户最多同时运行的作业数：{n}",
     bad: "字母、数字和 _ . @ / + -，最多 127 个字符，以字母或数字开头。",
     all: "全部用户",
   },
@@ -156,7 +157,7 @@ function Rows({ users }: { users: Schemas["Users"]["users"] }) {
         key: one.user,
         cells: {
           user: <a href={to(["users", one.user])}>{one.user}</a>,
-          roles: one.roles.length === 0 ? <span class="muted">{t("noneValid")}</span> : one.roles.join(", "),
+          roles: one.roles.length === 0 ? <span class="muted">{t("noneValid")}</span> : one.roles.map((role) => wordsFor("role", role)).join(", "),
           tokens: one.live_tokens,
           ends: one.next_end !== null && <Ago at={one.next_end} />,
           issued: one.last_issued_at !== null && <Ago at={one.last_issued_at} />,
@@ -225,7 +226,7 @@ function Quotas({ user }: { user: string }) {
                     key: row.name,
                     cells: {
                       user: row.user === "*" ? t("everybody") : row.user,
-                      priority: row.priority === "*" ? t("any") : row.priority,
+                      priority: row.priority === "*" ? t("any") : wordsFor("priority", row.priority),
                       group: row.group === "*" ? t("any") : row.group || t("noGroup"),
                       limit: row.limit,
                     },

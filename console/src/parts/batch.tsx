@@ -26,11 +26,11 @@ const t = texts({
     nobody: "None of these jobs can be changed this way.",
   },
   zh: {
-    title: "{order}：{n} 个任务",
-    titleOne: "{order}：1 个任务",
-    suspend: "运行中的任务会收到保存状态的请求并离开它的实例。每个任务在队列中的位置保留，在有人恢复它之前不会启动。",
-    resume: "每个任务会回到队列中原来的位置。",
-    cancel: "运行中的任务会在它的实例上停止，上一个检查点之后的工作会丢失；等待的任务会从队列中移除。取消的任务不会再启动。",
+    title: "{order}：{n} 个作业",
+    titleOne: "{order}：1 个作业",
+    suspend: "运行中的作业会收到保存状态的请求并离开它的实例。每个作业在队列中的位置保留，在有人恢复它之前不会启动。",
+    resume: "每个作业会回到队列中原来的位置。",
+    cancel: "运行中的作业会在它的实例上停止，上一个检查点之后的工作会丢失；等待的作业会从队列中移除。取消的作业不会再启动。",
     reason: "原因（可选）",
     type: "输入 {n} 以确认",
     left: "跳过：{why}",
@@ -38,8 +38,8 @@ const t = texts({
     failed: "被拒绝",
     waits: "等待",
     result: "{n} 个中完成 {ok} 个",
-    list: "任务",
-    nobody: "这些任务都不能这样更改。",
+    list: "作业",
+    nobody: "这些作业都不能这样更改。",
   },
 });
 

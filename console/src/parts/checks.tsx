@@ -4,6 +4,7 @@ import { usePolled } from "../live";
 import { may } from "../session";
 import { texts } from "../texts";
 import { query, refine } from "../place";
+import { Code } from "./codes";
 import { Loaded } from "./loaded";
 import { Pager, usePages } from "./pager";
 import { Table } from "./table";
@@ -59,7 +60,7 @@ const t = texts({
     level: "级别",
     started: "开始",
     took: "用时",
-    job: "任务",
+    job: "作业",
     none: "尚未对该实例做过健康检查。",
     open: "文档",
     close: "关闭",
@@ -144,7 +145,7 @@ function Outcome({ of }: { of: string }) {
   return (
     <strong class={`tone-${TONES[of] ?? "silent"}`}>
       <span aria-hidden="true">{SIGNS[of] ?? "?"} </span>
-      {of}
+      <Code of="outcome" is={of} />
     </strong>
   );
 }
@@ -220,11 +221,11 @@ function Verdict({ of }: { of: Json }) {
           columns={["gpu", "source", "test", "code", "severity", "remedy", "message"]}
           rows={findings.map((one) => ({
             gpu: plain(one["gpu_index"]),
-            source: plain(one["source"]),
-            test: plain(one["test"]),
-            code: plain(one["code"] ?? one["id"]),
-            severity: plain(one["severity"]),
-            remedy: plain(one["remedy"]),
+            source: <Raw of={one["source"]} />,
+            test: <Raw of={one["test"]} />,
+            code: <Raw of={one["code"] ?? one["id"]} />,
+            severity: <Raw of={one["severity"]} />,
+            remedy: <Raw of={one["remedy"]} />,
             message: <span lang="en">{plain(one["message"])}</span>,
           }))}
         />
@@ -235,10 +236,10 @@ function Verdict({ of }: { of: Json }) {
           <Rows
             columns={["code", "class", "gpu", "address", "count", "first", "last"]}
             rows={xids.map((one) => ({
-              code: `${plain(one["code"])} ${plain(one["mnemonic"])}`,
-              class: plain(one["class"]),
+              code: <Raw of={`${plain(one["code"])} ${plain(one["mnemonic"])}`} />,
+              class: <Raw of={one["class"]} />,
               gpu: plain(one["gpu_index"]),
-              address: plain(one["pci_bus_id"]),
+              address: <Raw of={one["pci_bus_id"]} />,
               count: plain(one["count"]),
               first: plain(one["first_at"]),
               last: plain(one["last_at"]),
@@ -266,8 +267,8 @@ function Verdict({ of }: { of: Json }) {
             columns={["gpu", "address", "action"]}
             rows={gpus.map((one) => ({
               gpu: plain(one["index"]),
-              address: plain(one["pci_bus_id"]),
-              action: plain(one["recovery_action"]),
+              address: <Raw of={one["pci_bus_id"]} />,
+              action: <Raw of={one["recovery_action"]} />,
             }))}
           />
         </>
@@ -289,6 +290,12 @@ function object(value: unknown): Json {
 
 function objects(value: unknown): Json[] {
   return Array.isArray(value) ? value.map(object) : [];
+}
+
+/** A value of the document as it is written there. */
+function Raw({ of }: { of: unknown }) {
+  const text = plain(of);
+  return text === "" ? null : <code lang="en">{text}</code>;
 }
 
 function plain(value: unknown): string {

@@ -1,6 +1,7 @@
 // The GPUs of an instance, from the latest inventory of its agent, and their course over time.
 import type { Schemas } from "../api";
 import { texts } from "../texts";
+import { Code } from "./codes";
 import { onDemand } from "./on-demand";
 import { Table } from "./table";
 import { Ago } from "./time";
@@ -36,10 +37,10 @@ const t = texts({
     memoryTemperature: "memory {n} °C",
   },
   zh: {
-    none: "代理尚未上报 GPU 清单。",
+    none: "节点 agent 尚未上报 GPU 清单。",
     as: "截至",
     driver: "驱动 {name}",
-    agent: "代理 {name}",
+    agent: "agent {name}",
     health: "GPU 健康",
     gpu: "GPU",
     utilisation: "利用率",
@@ -80,7 +81,9 @@ export function Gpus({ one }: { one: Schemas["Instance"] }) {
     <>
       {beat !== null && beat.health !== null && (
         <p>
-          {t("health")}: <strong class={beat.health === "ok" ? "tone-good" : "tone-repair"}>{beat.health}</strong>{" "}
+          {t("health")}: <strong class={beat.health === "ok" ? "tone-good" : "tone-repair"}>
+            <Code of="health" is={beat.health} />
+          </strong>{" "}
           <span lang="en">{beat.sentence}</span>
         </p>
       )}

@@ -1,16 +1,17 @@
 // Facts of an incident that the list and the page of an incident share.
 import { type Schemas } from "../api";
 import { texts } from "../texts";
+import { wordsFor } from "./codes";
 import { mustAct } from "./job-facts";
+import { gpuTime, notKnown } from "./units";
 
 const t = texts({
   en: {
-    unknown: "not known yet",
     undecided: "undecided",
-    actSee: "Yes: the recovery needs you. The last message says what to do.",
+    actSee: "Yes. The recovery cannot go on by itself. Do what the last message says.",
     actInstance: "Yes. The instance stays out of use until an operator releases it. Deal with the reason first, then release it on its page.",
-    also: "An operator must also see to {instances}.",
-    actOpen: "No. The recovery goes on by itself. You are notified if it cannot.",
+    also: "An operator must also see to",
+    actOpen: "No. The recovery goes on by itself. You are notified if it needs you.",
     actFailed: "Yes. The recovery has ended without success. Read the cause, then submit the job again.",
     actRecovered: "No. This incident is over: the job ran again, or ended with success.",
     actCanceled: "No. The job was canceled.",
@@ -18,15 +19,14 @@ const t = texts({
     actGone: "No. The instance has left the cluster.",
   },
   zh: {
-    unknown: "尚不清楚",
     undecided: "未判定",
-    actSee: "需要：恢复需要你处理。最后一条消息说明了该做什么。",
-    actInstance: "需要。操作员放行之前，该实例不会投入使用。请先处理原因，再到实例页面放行。",
-    also: "操作员还需要处理 {instances}。",
-    actOpen: "不需要。恢复在自动进行；如果无法恢复，会通知你。",
-    actFailed: "需要。恢复没有成功。请查看原因后重新提交任务。",
-    actRecovered: "不需要。此事故已结束：任务已恢复运行，或已成功结束。",
-    actCanceled: "不需要。任务已被取消。",
+    actSee: "需要。恢复无法自动继续，请按最近一条消息处理。",
+    actInstance: "需要。操作员解除隔离之前，该实例不会投入使用。请先处理原因，再到实例页面解除隔离。",
+    also: "操作员还需要处理：",
+    actOpen: "不需要。恢复在自动进行；需要你时会通知你。",
+    actFailed: "需要。恢复没有成功。请查看原因后重新提交作业。",
+    actRecovered: "不需要。此事故已结束：作业已恢复运行，或已成功结束。",
+    actCanceled: "不需要。作业已被取消。",
     actService: "不需要。实例已恢复工作。",
     actGone: "不需要。实例已离开集群。",
   },
@@ -42,9 +42,14 @@ const ACT = {
 /** Return the cause with the confidence in it, as text. */
 export function causeText(of: Schemas["Incident"]): string {
   // An instance is repaired without a diagnosis of a job.
-  if (of.cause === null) return of.job_id === null ? "-" : t("unknown");
+  if (of.cause === null) return of.job_id === null ? "-" : notKnown();
   const share = of.confidence === null ? "" : ` ${of.confidence}\u00a0%`;
-  return `${of.cause}${share}${of.decided ? "" : ` (${t("undecided")})`}`;
+  return `${wordsFor("cause", of.cause)}${share}${of.decided ? "" : ` (${t("undecided")})`}`;
+}
+
+/** Return the GPU time that an incident has cost. An incident of an instance alone stops no job. */
+export function lostIn(of: Schemas["Incident"]): string {
+  return of.job_id === null ? "-" : gpuTime(of.gpu_h_lost);
 }
 
 /** Return the last message to operators about the incident itself, and not about an instance that is repaired for it. */
@@ -53,17 +58,16 @@ export function lastMessage(of: Schemas["IncidentThread"]): Schemas["Event"]["me
   return told[told.length - 1]?.message ?? null;
 }
 
-/** Return whether a person must act about the incident, as a sentence.
+/** Return whether a person must act about the incident, as a sentence, and the instances that an operator must see to.
  *
  * Args: job: the job of an open incident as it is now. It may wait for something that does not come by itself.
  */
-export function mustActAbout(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): string {
-  if (of.outcome !== null) return t(ACT[of.outcome]);
-  const needed = instancesInNeed(of);
-  if (of.job_id === null && needed.length > 0) return t("actInstance");
-  if (of.job_id !== null && lastMessage(of)?.severity === "SEV2") return t("actSee");
-  const said = job === undefined ? t("actOpen") : mustAct(job);
-  return needed.length > 0 ? `${said} ${t("also", { instances: needed.join(", ") })}` : said;
+export function mustActAbout(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): { says: string; instances: string[] } {
+  if (of.outcome !== null) return { says: t(ACT[of.outcome]), instances: [] };
+  const instances = instancesInNeed(of);
+  if (of.job_id === null) return { says: instances.length > 0 ? t("actInstance") : t("actOpen"), instances };
+  const says = lastMessage(of)?.severity === "SEV2" ? t("actSee") : job === undefined ? t("actOpen") : mustAct(job);
+  return { says: instances.length > 0 ? `${says} ${t("also")}` : says, instances };
 }
 
 /** Return what happens now: the last change of an open incident. */

@@ -1,7 +1,8 @@
 // The thread of an incident: one entry for each decision, and the thread as Markdown.
 import { type Schemas } from "../api";
 import { texts } from "../texts";
-import { causeText, mustActAbout } from "./incident-facts";
+import { causeText, lostIn, mustActAbout } from "./incident-facts";
+import { wordsFor } from "./codes";
 import { wordsOf } from "./status";
 import { secondsBetween, span } from "./time";
 
@@ -14,7 +15,7 @@ const t = texts({
     cause: "Cause",
     job: "Job",
     instances: "Instances",
-    lost: "GPU-hours lost",
+    lost: "GPU time lost",
     act: "Must you act?",
     happened: "What happened (UTC)",
     phases: "Phases",
@@ -30,9 +31,9 @@ const t = texts({
     opened: "开始",
     closed: "结束",
     cause: "原因",
-    job: "任务",
+    job: "作业",
     instances: "实例",
-    lost: "损失的 GPU 小时",
+    lost: "损失的 GPU 时间",
     act: "需要你处理吗？",
     happened: "经过（UTC）",
     phases: "阶段",
@@ -105,15 +106,16 @@ function plain(text: string): string {
 
 /** Return the incident as Markdown, for a ticket or a report. Times are in UTC. */
 export function markdownOf(of: Schemas["IncidentThread"], job: Schemas["Job"] | undefined): string {
+  const act = mustActAbout(of, job);
   const facts = [
     [t("state"), `${wordsOf(of.outcome ?? of.state)}`],
     [t("opened"), of.opened_at],
     [t("closed"), of.closed_at ?? "-"],
-    [t("cause"), plain(causeText(of))],
+    [t("cause"), plain(causeText(of)) + (of.cause === null ? "" : ` (${plain(of.cause)})`)],
     [t("job"), of.job_id ?? "-"],
     [t("instances"), of.instances.join(", ") || "-"],
-    [t("lost"), String(of.gpu_h_lost ?? "-")],
-    [t("act"), mustActAbout(of, job)],
+    [t("lost"), lostIn(of)],
+    [t("act"), [act.says, ...act.instances].join(" ")],
   ];
   const phases = of.phases.map(({ status, since, until }) => {
     const lasted = until === null ? t("lasts") : span(secondsBetween(since, until));
@@ -143,7 +145,7 @@ function line(of: Entry): string {
   const move = of.after === null ? "" : of.before === null ? of.after : `${of.before} -> ${of.after}`;
   const parts = [of.instance ?? of.job ?? "", plain(move), plain(of.reason)];
   if (of.check !== null) parts.push(plain(of.check));
-  if (of.verdict !== null) parts.push(`${t("verdict")} ${plain(of.verdict.cause)} ${of.verdict.confidence} %`);
+  if (of.verdict !== null) parts.push(`${t("verdict")} ${wordsFor("cause", plain(of.verdict.cause))} ${of.verdict.confidence} %`);
   if (of.message !== null) parts.push(`${t("message")}: ${plain(of.message.subject)}`);
   return `- ${of.at} ${parts.filter(Boolean).join("; ")}`;
 }

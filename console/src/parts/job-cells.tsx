@@ -2,6 +2,7 @@
 import type { Schemas } from "../api";
 import { refine } from "../place";
 import { texts } from "../texts";
+import { Code, wordsFor } from "./codes";
 
 const t = texts({
   en: { asked: "submitted as {asked}", attempt: "Attempt" },
@@ -12,8 +13,8 @@ const t = texts({
 export function Priority({ is, asked }: { is: string; asked: string | undefined }) {
   return (
     <>
-      {is}
-      {asked !== undefined && asked !== is && <small> ({t("asked", { asked })})</small>}
+      <Code of="priority" is={is} />
+      {asked !== undefined && asked !== is && <small> ({t("asked", { asked: wordsFor("priority", asked) })})</small>}
     </>
   );
 }

@@ -6,6 +6,7 @@ import { to } from "../place";
 import { may, session } from "../session";
 import { texts } from "../texts";
 import { announce } from "./announce";
+import { wordsFor } from "./codes";
 import { Preview } from "./preview";
 import { Sentence } from "./problem";
 
@@ -58,7 +59,7 @@ const t = texts({
     where: "规模与位置",
     limits: "限制与恢复",
     workload: "负载名",
-    workloadHelp: "小写字母、数字和连字符；任务 id 以它开头",
+    workloadHelp: "小写字母、数字和连字符；作业 id 以它开头",
     name: "名称",
     nameHelp: "字母、数字、点、连字符和下划线；命令可用它代替 id",
     nnodes: "实例数",
@@ -73,7 +74,7 @@ const t = texts({
     env: "环境变量",
     envHelp: "每行一个 NAME=value",
     user: "用户",
-    own: "任务以你自己的名义提交",
+    own: "作业以你自己的名义提交",
     priority: "优先级",
     group: "分组",
     groupHelp: "留空：默认分组",
@@ -81,13 +82,13 @@ const t = texts({
     max_runtime_s: "最长运行时间（秒）",
     suspend_grace_s: "挂起前的通知时间（秒）",
     checkpoint_dir: "检查点目录",
-    document: "任务规格",
+    document: "作业规格",
     documentHelp: "JSON 对象或 YAML",
     check: "检查（试运行）",
     submit: "提交",
-    checkFirst: "请先检查：结果会说明任务能否启动、会等什么。",
-    changed: "检查之后任务有改动：请重新检查。",
-    viewer: "以用户或操作员身份登录后才能提交任务。",
+    checkFirst: "请先检查：结果会说明作业能否启动、会等什么。",
+    changed: "检查之后作业有改动：请重新检查。",
+    viewer: "以用户或操作员身份登录后才能提交作业。",
     badLine: "环境变量第 {n} 行必须是 NAME=value",
     submitted: "{id} 已提交：",
     answer: "会发生什么",
@@ -290,7 +291,9 @@ export function JobForm() {
                 {field("priority", undefined, (shared) => (
                   <select {...shared}>
                     {PRIORITIES.map((name) => (
-                      <option key={name}>{name}</option>
+                      <option key={name} value={name}>
+                        {wordsFor("priority", name)}
+                      </option>
                     ))}
                   </select>
                 ))}
@@ -312,7 +315,7 @@ export function JobForm() {
         )}
         {problem !== undefined && (
           <p role="alert" class="problem">
-            {problem.field !== "" && <strong>{problem.field}: </strong>}
+            {problem.field !== "" && <code>{problem.field}</code>}{" "}
             <Sentence of={problem.error} />
           </p>
         )}

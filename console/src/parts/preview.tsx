@@ -3,6 +3,7 @@ import type { Schemas } from "../api";
 import { texts } from "../texts";
 import { JobLinks } from "./links";
 import { Ago } from "./time";
+import { notKnown } from "./units";
 
 const t = texts({
   en: {
@@ -12,7 +13,6 @@ const t = texts({
     on: "On",
     blockers: "Waits for",
     earliest: "Earliest start",
-    unknown: "not known",
     suspends: "Would suspend",
     nobody: "nobody",
   },
@@ -23,9 +23,8 @@ const t = texts({
     on: "实例",
     blockers: "等待",
     earliest: "最早启动",
-    unknown: "未知",
     suspends: "会挂起",
-    nobody: "没有任务",
+    nobody: "没有作业",
   },
 });
 
@@ -60,7 +59,7 @@ export function Preview({ of: answer }: { of: Schemas["Foresight"] }) {
         {!answer.would_start && (
           <>
             <dt>{t("earliest")}</dt>
-            <dd>{answer.earliest_at === null ? t("unknown") : <Ago at={answer.earliest_at} />}</dd>
+            <dd>{answer.earliest_at === null ? notKnown() : <Ago at={answer.earliest_at} />}</dd>
           </>
         )}
         <dt>{t("suspends")}</dt>

@@ -4,9 +4,11 @@ import { bodyOf, client, patiently, Refused, type Schemas } from "../api";
 import { may } from "../session";
 import { texts } from "../texts";
 import { announce } from "./announce";
+import { Code, wordsFor } from "./codes";
 import { Modal } from "./modal";
 import { Problem } from "./problem";
 import { Table } from "./table";
+import { Use } from "./use";
 
 const t = texts({
   en: {
@@ -55,8 +57,8 @@ const t = texts({
     limit: "实例数",
     add: "添加条目",
     remove: "删除 {key} 的条目",
-    all: "最多同时运行的任务数",
-    each: "每个用户最多同时运行的任务数",
+    all: "最多同时运行的作业数",
+    each: "每个用户最多同时运行的作业数",
     empty: "留空：不限",
     changes: "将要更改",
     nothing: "还没有更改。",
@@ -97,7 +99,7 @@ export function Quotas({ quotas, changed }: { quotas: Quota[]; changed: () => vo
             key: `${quota.user}/${quota.priority}/${quota.group}`,
             cells: {
               user: named(quota.user),
-              priority: named(quota.priority),
+              priority: quota.priority === "*" ? named("*") : <Code of="priority" is={quota.priority} />,
               group: quota.group === "" ? "-" : named(quota.group),
               used: <Use used={quota.used} limit={quota.limit} />,
             },
@@ -117,28 +119,6 @@ export function Quotas({ quotas, changed }: { quotas: Quota[]; changed: () => vo
 }
 
 const named = (part: string): string => (part === "*" ? `* (${t("any")})` : part || "-");
-
-/** Instances in use, and the limit, as a bar and as text. */
-export function Use({ used, limit }: { used: number; limit: number | null }) {
-  if (limit === null) {
-    return (
-      <span>
-        {used} <small>({t("noLimit")})</small>
-      </span>
-    );
-  }
-  const full = used >= limit;
-  return (
-    <span class="use">
-      <span class="share" aria-hidden="true">
-        <span class={full ? "full" : ""} style={{ width: `${Math.min(100, limit === 0 ? 0 : (100 * used) / limit)}%` }} />
-      </span>
-      <span class={full && limit > 0 ? "full" : ""}>
-        {used}/{limit}
-      </span>
-    </span>
-  );
-}
 
 interface Entry {
   user: string;
@@ -305,7 +285,9 @@ function Fields({ draft, change }: { draft: Draft; change: (draft: Draft) => voi
               <td data-label={t("priority")}>
                 <select aria-label={t("priority")} value={entry.priority} onChange={(event) => set(at, "priority", event.currentTarget.value)}>
                   {PRIORITIES.map((name) => (
-                    <option key={name}>{name}</option>
+                    <option key={name} value={name}>
+                      {wordsFor("priority", name)}
+                    </option>
                   ))}
                 </select>
               </td>

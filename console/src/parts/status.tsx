@@ -1,7 +1,18 @@
 // Statuses of jobs and instances: colour, sign and words. The sign differs wherever the colour does.
+import type { Schemas } from "../api";
 import { texts } from "../texts";
 
-const t = texts({
+type Known =
+  | Schemas["JobStatus"]
+  | Schemas["AttemptStatus"]
+  | Schemas["InstanceStatus"]
+  | Schemas["Incident"]["state"]
+  | Schemas["IncidentOutcome"]
+  | "free"
+  | "used"
+  | "silent";
+
+const t = texts<Known>({
   en: {
     free: "free",
     used: "in use",
@@ -20,6 +31,8 @@ const t = texts({
     SUCCEEDED: "succeeded",
     FAILED: "failed",
     CANCELED: "canceled",
+    PENDING: "pending",
+    STOPPED: "stopped",
     AVAILABLE: "available",
     CHECKING: "checking",
     REBOOTING: "rebooting",
@@ -28,6 +41,7 @@ const t = texts({
     REPLACING: "replacing",
     GONE: "gone",
     open: "open",
+    closed: "closed",
     recovered: "recovered",
     failed: "failed",
     canceled: "canceled",
@@ -52,6 +66,8 @@ const t = texts({
     SUCCEEDED: "成功",
     FAILED: "失败",
     CANCELED: "已取消",
+    PENDING: "待启动",
+    STOPPED: "已停止",
     AVAILABLE: "可用",
     CHECKING: "检查中",
     REBOOTING: "重启中",
@@ -60,6 +76,7 @@ const t = texts({
     REPLACING: "更换中",
     GONE: "已离开",
     open: "未结束",
+    closed: "已结束",
     recovered: "已恢复",
     failed: "失败",
     canceled: "已取消",
@@ -67,10 +84,9 @@ const t = texts({
     gone: "已离开",
   },
 });
-type Known = Parameters<typeof t>[0];
 
 /** Tone (a colour of the style sheet), sign, and letter of each state. */
-const LOOKS: Record<string, { tone: string; sign: string; letter: string }> = {
+const LOOKS: Record<Known, { tone: string; sign: string; letter: string }> = {
   free: { tone: "free", sign: "○", letter: "" },
   used: { tone: "used", sign: "●", letter: "" },
   silent: { tone: "silent", sign: "~", letter: "~" },
@@ -88,15 +104,18 @@ const LOOKS: Record<string, { tone: string; sign: string; letter: string }> = {
   SUCCEEDED: { tone: "good", sign: "✓", letter: "" },
   FAILED: { tone: "out", sign: "✕", letter: "X" },
   CANCELED: { tone: "silent", sign: "⊘", letter: "" },
+  PENDING: { tone: "free", sign: "…", letter: "" },
+  STOPPED: { tone: "silent", sign: "□", letter: "" },
   AVAILABLE: { tone: "free", sign: "○", letter: "" },
   CHECKING: { tone: "check", sign: "⌕", letter: "C" },
   REBOOTING: { tone: "repair", sign: "↻", letter: "R" },
   REPLACING: { tone: "repair", sign: "⇄", letter: "P" },
-  VERIFYING: { tone: "verify", sign: "✓", letter: "V" },
+  VERIFYING: { tone: "verify", sign: "◎", letter: "V" },
   QUARANTINED: { tone: "out", sign: "✕", letter: "X" },
   GONE: { tone: "silent", sign: "⊘", letter: "" },
   // An incident: open, or how it ended.
   open: { tone: "repair", sign: "!", letter: "" },
+  closed: { tone: "good", sign: "✓", letter: "" },
   recovered: { tone: "good", sign: "✓", letter: "" },
   failed: { tone: "out", sign: "✕", letter: "" },
   canceled: { tone: "silent", sign: "⊘", letter: "" },
@@ -104,14 +123,18 @@ const LOOKS: Record<string, { tone: string; sign: string; letter: string }> = {
   gone: { tone: "silent", sign: "⊘", letter: "" },
 };
 
+function isKnown(state: string): state is Known {
+  return Object.hasOwn(LOOKS, state);
+}
+
 /** Return the look of a state. A state that this console does not know is grey and keeps its own name. */
 export function lookOf(state: string): { tone: string; sign: string; letter: string } {
-  return LOOKS[state] ?? { tone: "silent", sign: "?", letter: "?" };
+  return isKnown(state) ? LOOKS[state] : { tone: "silent", sign: "?", letter: "?" };
 }
 
 /** Return the words for a state in the present language; its own name if this console does not know the state. */
 export function wordsOf(state: string): string {
-  return state in LOOKS ? t(state as Known) : state;
+  return isKnown(state) ? t(state) : state;
 }
 
 /** A status with its sign. */

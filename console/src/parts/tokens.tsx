@@ -3,10 +3,12 @@ import { useRef, useState } from "preact/hooks";
 import type { Polled } from "../live";
 import { texts } from "../texts";
 import { announce } from "./announce";
+import { Code } from "./codes";
 import { Confirm, type Order } from "./confirm";
 import { Loaded } from "./loaded";
 import { Table } from "./table";
 import { Ago } from "./time";
+import { nameOf } from "./who";
 
 const t = texts({
   en: {
@@ -114,7 +116,7 @@ function List({ tokens, roles, ask }: { tokens: ListedToken[]; roles: boolean; a
         key: one.id,
         cells: {
           token: <code>{one.id}</code>,
-          role: one.role,
+          role: one.role !== undefined && <Code of="role" is={one.role} />,
           state: (
             <strong class={one.live ? "tone-good" : "tone-silent"}>
               {one.live ? `✓ ${t("live")}` : `⊘ ${t(one.revoked_at !== null ? "revoked" : "expired")}`}
@@ -122,7 +124,7 @@ function List({ tokens, roles, ask }: { tokens: ListedToken[]; roles: boolean; a
           ),
           ends: <Ago at={one.revoked_at ?? one.expires_at} />,
           issued: <Ago at={one.issued_at} />,
-          by: one.issued_by,
+          by: nameOf(one.issued_by),
           note: one.note,
           order: one.live && (
             <button class="secondary outline small" onClick={() => ask(one.id)} aria-label={`${t("revoke")} ${one.id}`}>

@@ -3,6 +3,8 @@ import { type Schemas } from "../api";
 import type { Answer } from "../diagnosis";
 import { to } from "../place";
 import { language, texts } from "../texts";
+import { Code, InWords, wordsFor } from "./codes";
+import { kindOfLine, originOfLine, roleOfLine } from "./line-codes";
 import { Table } from "./table";
 
 const t = texts({
@@ -59,7 +61,9 @@ function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
   return (
     <article class="verdict">
       <p>
-        <strong>{of.cause}</strong>
+        <strong>
+          <Code of="cause" is={of.cause} />
+        </strong>
         {where !== "" && (
           <>
             {" "}
@@ -69,11 +73,14 @@ function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
         <Share of={of.confidence} /> <small>{of.decided ? t("decided") : t("undecided")}</small>
       </p>
       <p>
-        {t("remedy")}: <strong>{of.remedy}</strong>
+        {t("remedy")}:{" "}
+        <strong>
+          <Code of="remedy" is={of.remedy} />
+        </strong>
         {of.next_probe !== null && (
           <>
             {" · "}
-            {t("probe")}: {of.next_probe}
+            {t("probe")}: <Code of="probe" is={of.next_probe} />
           </>
         )}
       </p>
@@ -83,7 +90,7 @@ function Verdict({ of }: { of: Schemas["Diagnosis"] }) {
           <ul>
             {of.rivals.map((rival) => (
               <li key={`${rival.cause} ${rival.scope.names}`}>
-                {rival.cause} {rival.scope.names.join(", ")} <Share of={rival.confidence} />
+                <Code of="cause" is={rival.cause} /> {rival.scope.names.join(", ")} <Share of={rival.confidence} />
               </li>
             ))}
           </ul>
@@ -116,7 +123,7 @@ function Names({ kind, names }: { kind: string; names: string[] }) {
       {names.map((name, at) => (
         <span key={name}>
           {at > 0 && ", "}
-          {/^m?i-[0-9a-f]{8,}$/.test(name) ? <a href={to(["instances", name])}>{name}</a> : `${kind} ${name}`}
+          {/^m?i-[0-9a-f]{8,}$/.test(name) ? <a href={to(["instances", name])}>{name}</a> : `${wordsFor("scope", kind)} ${name}`}
         </span>
       ))}
     </>
@@ -133,10 +140,14 @@ function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
   return (
     <article class="verdict">
       <p>
-        {t("verdict")}: <strong>{of.cause.kind}</strong> ({of.cause.class}), {t("line")} {of.cause.number}
+        {t("verdict")}:{" "}
+        <strong>
+          <InWords is={of.cause.kind} words={kindOfLine(of.cause.kind)} />
+        </strong>{" "}
+        (<InWords is={of.cause.class} words={originOfLine(of.cause.class)} />), {t("line")} {of.cause.number}
       </p>
-      <p lang="en">
-        {t("then")}: {of.cause.policy}
+      <p>
+        {t("then")}: <span lang="en">{of.cause.policy}</span>
       </p>
       <Table
         columns={["line", "role", "kind", "text"]}
@@ -146,8 +157,8 @@ function LogVerdict({ of }: { of: Schemas["LogFindings"] }) {
           class: finding.number === of.cause?.number ? "marked" : undefined,
           cells: {
             line: finding.number,
-            role: finding.role,
-            kind: finding.kind,
+            role: <InWords is={finding.role} words={roleOfLine(finding.role)} />,
+            kind: <InWords is={finding.kind} words={kindOfLine(finding.kind)} />,
             text: <code lang="en">{finding.line}</code>,
           },
         }))}

@@ -9,7 +9,7 @@ from gpu_recovery.core.fleet import Fleet, breaker_limit, budget, probe_at
 from gpu_recovery.core.instance.out_of_use import out_of_use_reasons
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.wire.instances import out_of_use_view
+from gpu_recovery.wire.instances import out_of_use_view, quarantined_by
 from gpu_recovery.wire.json_body import time_text
 
 OUT_OF_USE_MAX = 2_000
@@ -72,15 +72,21 @@ def fleet_view(
             for instance in waiting
             if instance.held is not None
         ],
-        "for_a_person": [
-            {"instance_id": instance.instance_id, "since": time_text(instance.status_at), "because": instance.reason}
-            for instance in waiting
-            if instance.held is None
-        ],
+        "for_a_person": [_for_operator_view(instance) for instance in waiting if instance.held is None],
         "out_of_use": [
             {"instance_id": instance.instance_id, **out_of_use_view(reason)}
             for instance, reason in reasons[:OUT_OF_USE_MAX]
         ],
         "out_of_use_more": max(0, len(reasons) - OUT_OF_USE_MAX),
         "unreadable": [str(error) for error in unreadable],
+    }
+
+
+def _for_operator_view(instance: ListedInstance) -> dict[str, Any]:
+    """Return an instance that only an operator returns to work."""
+    return {
+        "instance_id": instance.instance_id,
+        "since": time_text(instance.status_at),
+        "because": instance.reason,
+        "quarantined_by": quarantined_by(instance),
     }

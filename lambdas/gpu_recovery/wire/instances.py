@@ -70,9 +70,17 @@ def instance_summary(instance: ListedInstance, now: datetime) -> dict[str, Any]:
             "since": time_text(instance.held.since),
             "because": instance.held.sentence,
         },
+        "quarantined_by": quarantined_by(instance),
         "lemon": lemon_view(instance, now),
         "out_of_use": [out_of_use_view(reason) for reason in out_of_use_reasons(instance)],
     }
+
+
+def quarantined_by(instance: ListedInstance) -> str | None:
+    """Return the operator who quarantined the instance; None if the system did, for a fault, or if it works."""
+    if not instance.needs_operator or instance.quarantine is None:
+        return None
+    return instance.quarantine.by or None
 
 
 def out_of_use_view(reason: OutOfUseReason) -> dict[str, Any]:

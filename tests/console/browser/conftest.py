@@ -3,7 +3,8 @@
 The browser is Debian's package `chromium` (`CHROMIUM` names another binary). Without a browser the tests are skipped.
 With `GPU_RECOVERY_NEEDS_BROWSER=1`, as in CI, a missing browser is a failure.
 
-All tests share one browser, one deployment, and one recovery that was watched through the page (`healed`).
+All tests share one browser. Tests of what the API does share one deployment, and one recovery that was watched through
+the page (`healed`). Tests of the page alone read recorded answers (`examples`), which take no processor time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+from tests.console.browser.examples import answer_with_examples, console_url
 from tests.console.browser.healing import Healed, watch_a_recovery
 from tests.console.browser.visit import VIOLATIONS, Visit
 from tests.sandbox.patience import wait_until
@@ -65,6 +67,13 @@ class Deployment:
         """Send a request to the API past the page, as the operator or with another token or session."""
         headers = {"Authorization": f"Bearer {token or self.token}"}
         return httpx.request(method, f"{self.state['api_url']}/api/v2{path}", headers=headers, timeout=60, **how)
+
+    def reconcile(self) -> None:
+        """Run a reconcile cycle now, so that the console snapshots are those of the present records."""
+        functions = sandbox.client("lambda", self.state["endpoint_url"], self.state)
+        names = [each["FunctionName"] for each in functions.list_functions()["Functions"]]
+        (name,) = [each for each in names if "reconciler" in each.lower()]
+        functions.invoke(FunctionName=name, Payload="{}")
 
     def incident(self, incident_id: str) -> dict[str, Any]:
         """Return an incident; {} if it is not known yet."""
@@ -140,6 +149,28 @@ def opened_tabs(browser: Any) -> Callable[[str], AbstractContextManager[Callable
         assert found == []
 
     return opened_tabs_
+
+
+@pytest.fixture(scope="session")
+def examples_url() -> Iterator[str]:
+    """The address of a console whose answers are recorded, without a deployment."""
+    with console_url() as address:
+        yield address
+
+
+@pytest.fixture
+def examples(opened_tabs: Any, examples_url: str) -> Iterator[Callable[..., Visit]]:
+    """Opens tabs in front of recorded answers, signed in: `open_(place="#/", viewer=False, **how)`."""
+    with opened_tabs(examples_url) as open_:
+
+        def open_examples(place: str = "#/", *, viewer: bool = False, **how: Any) -> Visit:
+            tab: Visit = open_(**how)
+            answer_with_examples(tab.page)
+            tab.go(place)
+            tab.sign_in("any text", viewer=viewer)
+            return tab
+
+        yield open_examples
 
 
 @pytest.fixture

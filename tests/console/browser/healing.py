@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 import time
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = PATIENCE_S * 1_000
 READ_EVERY_S = 0.4
+"""Seconds between two looks of the reader at the API. A look itself takes longer while the machine is busy."""
 MARKUP = "<img src=x onerror=window.__ran=1>"
 """Text that runs a script if a page takes it for markup."""
 PROGRAM = (
@@ -106,10 +106,10 @@ class Healed:
     about_instance, about_job: the changes of status after the fault, oldest first.
     incident:  the incident's two decisions, "open" and "closed".
     square, bar, incidents: what the map, the timeline of the job and the list of incidents showed.
-    ending:    what a tab showed whose token was revoked at `revoked_at`, and the answers to its requests.
-    slowest_s: the longest time that an answer to a page took after the fault, in seconds.
-    tabs:      all tabs, which are closed. `faults` is what they must not have done.
-    har:       the HTTP archive of all tabs.
+    looks:     times of the looks at the API past the page.
+    ending:    a tab that is still open, whose token was revoked at `revoked_at`, and the answers to its requests.
+    tabs:      the other tabs, which are closed. `faults` is what they must not have done.
+    har:       the HTTP archive of these tabs.
     """
 
     job_id: str
@@ -121,10 +121,11 @@ class Healed:
     square: list[Seen]
     bar: list[Seen]
     incidents: list[Seen]
-    ending: list[Seen]
+    looks: list[float]
     revoked_at: float
     answers: list[tuple[float, int]]
-    slowest_s: float
+    """Time of the request, and status of the answer."""
+    ending: Visit = field(repr=False)
     tabs: list[Visit] = field(repr=False)
     faults: list[str] = field(repr=False)
     har: Path = field(repr=False)
@@ -138,12 +139,14 @@ def seconds(text: str) -> float:
 class Reader(threading.Thread):
     """Reads the API past the page, so that a slow deployment is not taken for a slow page.
 
-    told: (record, status) or (incident, state), and the time from which the API told of it.
+    told:  (record, status) or (incident, state), and the time of the look that found it first.
+    looks: the time of each look.
     """
 
     def __init__(self, deployment: Deployment, incident_id: str) -> None:
         super().__init__(daemon=True)
         self.told: dict[tuple[str, str], float] = {}
+        self.looks: list[float] = []
         self._deployment, self._incident_id, self._over = deployment, incident_id, threading.Event()
 
     def run(self) -> None:
@@ -151,6 +154,7 @@ class Reader(threading.Thread):
         while not self._over.wait(READ_EVERY_S):
             thread = self._deployment.incident(self._incident_id)
             now = time.time()
+            self.looks.append(now)
             for event in thread.get("events", []):
                 self.told.setdefault((str(event["instance_id"] or event["job_id"]), str(event["after"])), now)
             if thread:
@@ -173,21 +177,16 @@ class Reader(threading.Thread):
 def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Healed:
     """Submit a job from the form, break a GPU of it, and watch the pages until it runs again and all is in use.
 
-    A fourth tab has a session whose token is revoked at the beginning.
+    A fourth tab has a session whose token is revoked at the beginning. It stays open.
     """
     har, operator = folder / "healed.har", deployment.operator
-    issued = operator.issue_user_token("eve", "user")
-    context, tabs = _signed_in_tabs(browser, deployment, har, str(issued["token"]))
-    answers: list[tuple[float, int]] = []
-    overview, job, incidents, ending = tabs
-    ending.page.on("response", lambda answer: answers.append((time.time(), answer.status)))
-    ending.page.evaluate(f"() => {{ const look = {SIGN_IN}; {RECORD} }}")
-    operator.revoke_user_token("eve", issued["id"])
-    revoked_at = time.time()
+    context, tabs = _signed_in_tabs(browser, deployment, har)
+    ending, answers, revoked_at = tab_of_a_revoked_token(browser, deployment)
+    overview, job, incidents = tabs
     job_id = submit_from_the_form(job, deployment)
     job.page.locator(".head .status", has_text="running").wait_for(timeout=PATIENCE_MS)
     sick = str(operator.job(job_id)["instances"][-1])
-    find_on_the_map(overview, sick)
+    find_on_the_map(overview, deployment, sick)
     overview.page.locator(".heatmap .cursor[aria-label*='in use']").wait_for(timeout=PATIENCE_MS, state="attached")
     for tab, look in zip(tabs, (SQUARE, BAR, LIST), strict=False):
         tab.page.evaluate(f"() => {{ const look = {look}; {RECORD} }}")
@@ -202,7 +201,6 @@ def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Heal
         closed.wait_for(timeout=PATIENCE_MS)
         listed = incidents.page.get_by_role("region", name="Open").get_by_role("link", name=incident_id)
         listed.wait_for(state="detached", timeout=PATIENCE_MS)  # the two parts of the list are read one by one
-        ending.page.locator("input[name=token]").wait_for(timeout=PATIENCE_MS)
     incident = deployment.incident(incident_id)
     begun = seconds(incident["opened_at"]) - 3
     histories = {
@@ -223,18 +221,32 @@ def watch_a_recovery(browser: Any, deployment: Deployment, folder: Path) -> Heal
         square=recorded[0],
         bar=recorded[1],
         incidents=recorded[2],
-        ending=recorded[3],
+        looks=reader.looks,
         revoked_at=revoked_at,
         answers=answers,
-        slowest_s=slowest_answer_s(har, begun),
+        ending=ending,
         tabs=tabs,
         faults=faults,
         har=har,
     )
 
 
-def _signed_in_tabs(browser: Any, deployment: Deployment, har: Path, token: str) -> tuple[Any, list[Visit]]:
-    """Return a recorded context and four tabs in it: three of the operator, and the last one with `token`."""
+def tab_of_a_revoked_token(browser: Any, deployment: Deployment) -> tuple[Visit, list[tuple[float, int]], float]:
+    """Return a tab that was signed in with a token, the answers to its requests, and when the token was revoked."""
+    operator = deployment.operator
+    issued = operator.issue_user_token("eve", "user")
+    tab = Visit.of(browser.new_context(locale="en-GB").new_page(), deployment.console_url)
+    tab.go("#/jobs?user=eve")
+    tab.sign_in(str(issued["token"]))
+    answers: list[tuple[float, int]] = []
+    tab.page.on("response", lambda answer: answers.append((answer.request.timing["startTime"] / 1_000, answer.status)))
+    tab.page.evaluate(f"() => {{ const look = {SIGN_IN}; {RECORD} }}")
+    operator.revoke_user_token("eve", issued["id"])
+    return tab, answers, time.time()
+
+
+def _signed_in_tabs(browser: Any, deployment: Deployment, har: Path) -> tuple[Any, list[Visit]]:
+    """Return a recorded context and three tabs of the operator in it."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 800},
         locale="en-GB",
@@ -242,11 +254,10 @@ def _signed_in_tabs(browser: Any, deployment: Deployment, har: Path, token: str)
         record_har_path=str(har),
         record_har_content="embed",
     )
-    tabs = [Visit.of(context.new_page(), deployment.console_url) for _ in range(4)]
-    places = ("#/", "#/submit", "#/incidents", "#/jobs?user=eve")
-    for tab, place, secret in zip(tabs, places, (*[deployment.token] * 3, token), strict=True):
+    tabs = [Visit.of(context.new_page(), deployment.console_url) for _ in range(3)]
+    for tab, place in zip(tabs, ("#/", "#/submit", "#/incidents"), strict=True):
         tab.go(place)
-        tab.sign_in(secret)
+        tab.sign_in(deployment.token)
     return context, tabs
 
 
@@ -296,16 +307,6 @@ def shows(tab: Visit, state: str) -> None:
     tab.page.locator(f".heatmap .cursor[aria-label*=', {state}, ']").wait_for(state="attached", timeout=PATIENCE_MS)
 
 
-def slowest_answer_s(har: Path, since: float) -> float:
-    """Return the longest time in seconds that an answer of the API took since a time, by an HTTP archive."""
-    entries = json.loads(har.read_text(encoding="utf-8"))["log"]["entries"]
-    return max(
-        float(each["time"]) / 1_000
-        for each in entries
-        if "/api/v2/" in each["request"]["url"] and seconds(each["startedDateTime"]) >= since
-    )
-
-
 def seen(tab: Visit) -> list[Seen]:
     """Return what the page of a tab has shown so far."""
     return [Seen(**each) for each in tab.page.evaluate("window.__seen")]
@@ -334,8 +335,9 @@ def submit_from_the_form(tab: Visit, deployment: Deployment) -> str:
     return str(page.url.rpartition("/")[2])
 
 
-def find_on_the_map(tab: Visit, instance_id: str) -> None:
+def find_on_the_map(tab: Visit, deployment: Deployment, instance_id: str) -> None:
     """Put the cursor of the map on an instance, once the reconciler has written a map."""
+    deployment.reconcile()
 
     def is_mapped() -> bool:
         tab.refresh()

@@ -6,14 +6,14 @@ The clock of each tab is stopped, so that minutes of the page take no time here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.console.browser.conftest import Deployment, Visit
-from tests.console.browser.healing import Healed
+from tests.console.browser.conftest import Visit
+from tests.console.browser.examples import INSTANCE, JOB, answer_with_examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 API = "**/api/v2/**"
@@ -40,16 +40,18 @@ def settled(tab: Visit) -> int:
 
 
 @pytest.fixture
-def jobs(visit: Callable[..., Visit], deployment: Deployment, healed: Healed) -> Visit:
+def jobs(opened_tabs: Any, examples_url: str) -> Iterator[Visit]:
     """A tab with the list of jobs, whose clock is stopped."""
-    tab = visit()
-    tab.page.add_init_script(MIDDLE)
-    tab.page.clock.install()
-    tab.page.reload()
-    tab.go("#/jobs")
-    tab.sign_in(deployment.token, viewer=True)
-    tab.page.get_by_role("link", name=healed.job_id).wait_for()
-    return tab
+    with opened_tabs(examples_url) as open_:
+        tab = open_()
+        answer_with_examples(tab.page)
+        tab.page.add_init_script(MIDDLE)
+        tab.page.clock.install()
+        tab.page.reload()
+        tab.go("#/jobs")
+        tab.sign_in("any text", viewer=True)
+        tab.page.get_by_role("link", name=JOB).first.wait_for()
+        yield tab
 
 
 def busy(route: Any) -> None:
@@ -67,15 +69,25 @@ def cut(route: Any) -> None:
     route.abort("connectionreset")
 
 
-@pytest.mark.parametrize("weather", [busy, unavailable, cut])
-@pytest.mark.parametrize("place", ["#/jobs", "#/"])
+DEFAULT = ((busy, "#/jobs"), (unavailable, "#/"), (cut, "#/jobs"))
+"""Each weather and each page once."""
+
+
+@pytest.mark.parametrize(
+    ("weather", "place"),
+    [
+        pytest.param(weather, place, marks=() if (weather, place) in DEFAULT else pytest.mark.full)
+        for weather in (busy, unavailable, cut)
+        for place in ("#/jobs", "#/")
+    ],
+)
 def test_while_the_api_is_away_the_data_stays_and_few_requests_are_sent(
-    jobs: Visit, healed: Healed, weather: Callable[[Any], None], place: str
+    jobs: Visit, weather: Callable[[Any], None], place: str
 ) -> None:
     """The banner says how old the data is. "Refresh now" sends nothing before its time. It goes by itself."""
     page = jobs.page
     jobs.see(place)
-    data = page.get_by_role("link", name=healed.job_id) if place == "#/jobs" else page.locator(".heatmap .legend")
+    data = page.get_by_role("link", name=JOB).first if place == "#/jobs" else page.locator(".heatmap .legend")
     data.first.wait_for()
     before = settled(jobs)
     page.route(API, weather)
@@ -99,22 +111,20 @@ def test_while_the_api_is_away_the_data_stays_and_few_requests_are_sent(
     assert data.first.is_visible() and jobs.loads == 2
 
 
-def test_a_refusal_in_the_middle_leads_to_the_sign_in_and_back(
-    jobs: Visit, deployment: Deployment, healed: Healed
-) -> None:
+def test_a_refusal_in_the_middle_leads_to_the_sign_in_and_back(jobs: Visit) -> None:
     """The server's sentence is shown. After the sign-in, the same place has its data again."""
     page = jobs.page
-    jobs.see(f"#/jobs?q={healed.job_id}&state=all")
-    page.get_by_role("link", name=healed.job_id).wait_for()
+    jobs.see(f"#/jobs?q={JOB}&state=all")
+    page.get_by_role("link", name=JOB).first.wait_for()
     refusal = {"status": 401, "code": "unauthorized", "detail": "the session has ended", "title": "", "type": ""}
     page.route(API, lambda route: route.fulfill(status=401, json=refusal))
     jobs.refresh()
     page.get_by_role("alert").get_by_text("the session has ended").wait_for()
     assert page.evaluate("sessionStorage.length") == 0
     page.unroute(API)
-    jobs.sign_in(deployment.token, viewer=True)
-    page.get_by_role("link", name=healed.job_id).wait_for()
-    assert page.url.endswith(f"#/jobs?q={healed.job_id}&state=all")
+    jobs.sign_in("any text", viewer=True)
+    page.get_by_role("link", name=JOB).first.wait_for()
+    assert page.url.endswith(f"#/jobs?q={JOB}&state=all")
 
 
 def changed(tab: Visit, path: str, change: Callable[[Any], Any]) -> None:
@@ -128,32 +138,29 @@ def changed(tab: Visit, path: str, change: Callable[[Any], Any]) -> None:
     tab.page.route(lambda url: url.partition("?")[0].endswith(path), respond)
 
 
-@pytest.mark.parametrize(("minutes", "look"), [(0, ""), (3, "late"), (6, "stopped")])
-def test_a_snapshot_that_is_old_is_called_old(
-    visit: Callable[..., Visit], deployment: Deployment, healed: Healed, minutes: int, look: str
-) -> None:
+def test_a_snapshot_that_is_old_is_called_old(opened_tabs: Any, examples_url: str) -> None:
     """After two minutes and after five, on the overview and on the page of the fleet."""
-    tab = visit()
+    written = datetime.now(UTC)
 
     def older(answer: Any) -> Any:
-        return answer | {"as_of": (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()}
+        return answer | ({"as_of": written.isoformat()} if "as_of" in answer else {})
 
-    for path in ("/overview", "/fleet/limits"):
-        changed(tab, path, older)
-    tab.sign_in(deployment.token, viewer=True)
-    for place in ("#/", "#/fleet"):
-        tab.see(place)
-        shown = tab.page.locator(".headline .freshness").first
-        shown.wait_for()
-        assert (shown.get_attribute("class") or "").split()[1:] == look.split()
-        assert ("reconciler" in shown.inner_text()) == bool(look)
+    with opened_tabs(examples_url) as open_:
+        tab = open_()
+        answer_with_examples(tab.page, alter=older)
+        tab.sign_in("any text", viewer=True)
+        for minutes, look in ((0, ""), (3, "late"), (6, "stopped")):
+            written = datetime.now(UTC) - timedelta(minutes=minutes)
+            for place in ("#/", "#/fleet"):
+                tab.see(place)
+                shown = tab.page.locator(".headline .freshness").first
+                shown.wait_for()
+                assert (shown.get_attribute("class") or "").split()[1:] == look.split()
+                assert ("reconciler" in shown.inner_text()) == bool(look)
 
 
-def test_an_unknown_status_is_shown_by_its_own_name(
-    visit: Callable[..., Visit], deployment: Deployment, healed: Healed
-) -> None:
+def test_an_unknown_status_is_shown_by_its_own_name(opened_tabs: Any, examples_url: str) -> None:
     """A newer deployment may have statuses that an open tab does not know: of jobs, of instances, and on the map."""
-    tab = visit()
 
     def other(answer: Any) -> Any:
         for rows in (answer.get("jobs", []), answer.get("instances", [])):
@@ -164,19 +171,20 @@ def test_an_unknown_status_is_shown_by_its_own_name(
     def on_the_map(answer: Any) -> Any:
         return answer | {"statuses": ["TELEPORTING" for _ in answer["statuses"]]}
 
-    changed(tab, "/api/v2/jobs", other)
-    changed(tab, "/api/v2/instances", other)
-    changed(tab, "/fleet/map", on_the_map)
-    tab.sign_in(deployment.token, viewer=True)
-    tab.page.locator(".heatmap .legend", has_text="TELEPORTING").wait_for()
-    for place in ("#/jobs", "#/instances"):
-        tab.see(place)
-        tab.page.locator("main .status", has_text="TELEPORTING").first.wait_for()
+    with opened_tabs(examples_url) as open_:
+        tab = open_()
+        answer_with_examples(tab.page, alter=other)
+        changed(tab, "/fleet/map", on_the_map)
+        tab.sign_in("any text", viewer=True)
+        tab.page.locator(".heatmap .legend", has_text="TELEPORTING").wait_for()
+        for place in ("#/jobs", "#/instances"):
+            tab.see(place)
+            tab.page.locator("main .status", has_text="TELEPORTING").first.wait_for()
 
 
-def test_a_hidden_tab_asks_for_nothing(jobs: Visit, healed: Healed) -> None:
+def test_a_hidden_tab_asks_for_nothing(jobs: Visit) -> None:
     """For five minutes, on each page that asks by itself. It asks at once when it is seen again."""
-    for place in ("#/jobs", "#/", "#/queue", "#/incidents", "#/fleet", "#/instances", f"#/instances/{healed.sick}"):
+    for place in ("#/jobs", "#/", "#/queue", "#/incidents", "#/fleet", "#/instances", f"#/instances/{INSTANCE}"):
         jobs.see(place)
         jobs.page.evaluate(HIDE, True)
         before = settled(jobs)

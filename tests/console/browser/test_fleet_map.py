@@ -324,7 +324,7 @@ def test_the_card_has_the_reason_of_the_status_that_it_shows(
     assert "rebooting" in card.inner_text() and "XID_79" not in card.inner_text()
 
 
-@pytest.mark.parametrize("ratio", [1.1, 1.25, 3])
+@pytest.mark.parametrize("ratio", [1.25, *(pytest.param(each, marks=pytest.mark.full) for each in (1.1, 3))])
 def test_a_cell_has_whole_pixels_of_the_screen(open_: Open, fake: FakeServer, ratio: float) -> None:
     """The canvas has one pixel for each of the screen, so nothing is blurred; and the pointer finds its instance."""
     tab = open_(width=1003, ratio=ratio)

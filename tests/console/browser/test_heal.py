@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 
 from sandbox import sandbox
 from tests.console.browser.conftest import Deployment, Visit
-from tests.console.browser.healing import Decision, Healed, Seen
+from tests.console.browser.healing import READ_EVERY_S, Decision, Healed, Seen, seen
 from tests.console.browser.visit import leaks_of_har
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
-WITHIN_S = 6
-"""Seconds from a decision until the page shows it. The page asks every 5 s."""
+LOOKS_MAX = round(6 / READ_EVERY_S)
+"""Looks at the API from the one that finds a state until the page shows it: those of six seconds.
+
+The page asks every five seconds. On a busy machine the looks take longer, as the requests of the page do.
+"""
 LOOKS = {
     "CHECKING": "checking #8f5e00",
     "QUARANTINED": "quarantined #1b1b1b",
@@ -36,12 +40,9 @@ REMEMBERED_S = 60
 """Seconds for which a function remembers that a token is valid."""
 
 
-def late_by(healed: Healed, decision: Decision, shown_at: float) -> float:
-    """Return the seconds from a decision until the page showed it, without the time that the deployment took.
-
-    The deployment took the time until the API told of the decision, and the time of the slowest answer to the page.
-    """
-    return shown_at - decision.readable_at - healed.slowest_s
+def looks_until(healed: Healed, decision: Decision, shown_at: float) -> int:
+    """Return how often the API was looked at from the time that it told of a decision until the page showed it."""
+    return bisect_right(healed.looks, shown_at) - bisect_right(healed.looks, decision.readable_at)
 
 
 def shown_at(seen: list[Seen], looks: str) -> float:
@@ -60,11 +61,11 @@ def test_the_square_of_the_instance_follows_its_repair(healed: Healed) -> None:
     assert drawn == [LOOKS["AVAILABLE"], *(look for look in expected if look != brief)]
     after = [each for each in healed.square if each.at >= healed.about_instance[0].at]
     late = {
-        decision.status: late_by(healed, decision, shown_at(after, LOOKS[decision.status]))
+        decision.status: looks_until(healed, decision, shown_at(after, LOOKS[decision.status]))
         for decision in healed.about_instance
         if LOOKS[decision.status] != brief
     }
-    assert {status: seconds for status, seconds in late.items() if seconds > WITHIN_S} == {}
+    assert {status: looks for status, looks in late.items() if looks > LOOKS_MAX} == {}
 
 
 def test_the_link_of_the_e_mail_leads_to_the_answer(healed: Healed, deployment: Deployment, opened_tabs: Any) -> None:
@@ -92,7 +93,7 @@ def test_the_bar_of_the_job_runs_breaks_and_runs(healed: Healed) -> None:
     before = len(phases) - len(expected)
     for number, decision in enumerate(healed.about_job, before + 1):
         drawn = next(each.at for each in bars if len(re.split(r" > | \| ", each.what)) >= number)
-        assert late_by(healed, decision, drawn) <= WITHIN_S, decision
+        assert looks_until(healed, decision, drawn) <= LOOKS_MAX, decision
     assert all(healed.bar[n].what.startswith(each.what) for n, each in enumerate(healed.bar[:-1], 1))
 
 
@@ -102,8 +103,8 @@ def test_the_incident_opens_and_closes_in_the_list(healed: Healed) -> None:
     row = f"Open: {healed.incident_id} "
     shown = [each for each in healed.incidents if row in each.what]
     gone = next(each.at for each in healed.incidents if each.at > shown[-1].at)
-    assert late_by(healed, opened, shown[0].at) <= WITHIN_S
-    assert late_by(healed, closed, gone) <= WITHIN_S
+    assert looks_until(healed, opened, shown[0].at) <= LOOKS_MAX
+    assert looks_until(healed, closed, gone) <= LOOKS_MAX
     assert f"Closed: {healed.incident_id} ✓recovered" in healed.incidents[-1].what
 
 
@@ -115,10 +116,15 @@ def test_no_page_was_loaded_again_and_none_erred(healed: Healed) -> None:
 
 def test_a_session_ends_with_its_token(healed: Healed) -> None:
     """At the latest when the functions have forgotten the token. The tab then shows the sign-in."""
-    accepted = [at for at, status in healed.answers if status in (200, 304)]
-    assert max(accepted) <= healed.revoked_at + REMEMBERED_S + healed.slowest_s
-    assert [each.what for each in healed.ending] == ["page", "sign-in"]
+    tab = healed.ending
+    tab.page.locator("input[name=token]").wait_for()
+    tab.page.wait_for_timeout(200)  # several records of what the page shows
+    accepted = [sent_at for sent_at, status in healed.answers if status in (200, 304)]
+    assert max(accepted) <= healed.revoked_at + REMEMBERED_S
+    assert [each.what for each in seen(tab)] == ["page", "sign-in"]
     assert 401 in [status for _, status in healed.answers]
+    assert tab.faults() == []
+    tab.page.context.close()
 
 
 def test_no_secret_is_in_the_archive_of_the_recovery(healed: Healed) -> None:

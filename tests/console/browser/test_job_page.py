@@ -64,7 +64,7 @@ def test_a_pasted_log_is_judged_by_line(visit: Callable[..., Visit], deployment:
     lines.fill(f"step 1 loss 0.5\nNVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n{MARKUP}")
     page.get_by_role("button", name="Judge the lines").click()
     page.locator("tr.marked", has_text="fallen off the bus").wait_for()
-    assert "hardware_gpu_lost" in page.locator(".verdict").inner_text()
+    assert "GPU lost" in page.locator(".verdict").inner_text()
     lines.fill("step 1 loss 0.5")
     page.get_by_role("button", name="Judge the lines").click()
     page.get_by_text("Nothing in this log says that anything is wrong.").wait_for()

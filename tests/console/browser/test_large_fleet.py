@@ -234,7 +234,9 @@ def test_the_fleet_page_holds_few_elements_and_reads_no_records(visit: Open) -> 
     assert requests["GET /api/v2/fleet/limits"] == 1 and requests["GET /api/v2/fleet"] == 0
 
 
-@pytest.mark.parametrize(("dark", "locale", "width"), [(False, "en-GB", 1280), (True, "zh-CN", 390)])
+@pytest.mark.parametrize(
+    ("dark", "locale", "width"), [(False, "en-GB", 1280), pytest.param(True, "zh-CN", 390, marks=pytest.mark.full)]
+)
 def test_both_pages_follow_wcag(browser: Any, fake: FakeServer, dark: bool, locale: str, width: int) -> None:
     """No finding of axe at level AA of WCAG 2.2, with the focus on the map."""
     scheme = "dark" if dark else "light"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.console.browser.conftest import Deployment, Visit
-from tests.console.browser.healing import MARKUP, Healed
-from tests.console.browser.pages import places
+from tests.console.browser.conftest import Visit
+from tests.console.browser.examples import PLACES, answer_with_examples
+from tests.console.browser.healing import MARKUP
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 FREE = (
@@ -29,38 +28,27 @@ def poisoned(value: Any, name: str = "") -> Any:
     return f"{value} {MARKUP}" if isinstance(value, str) and name in FREE else value
 
 
-def test_markup_is_shown_as_text_on_every_page(
-    visit: Callable[..., Visit], deployment: Deployment, healed: Healed
-) -> None:
+def test_markup_is_shown_as_text_on_every_page(opened_tabs: Any, examples_url: str) -> None:
     """Whatever the API lets through: names, reasons, lines of a log. The policy has nothing to forbid."""
-    tab = visit()
-
-    def respond(route: Any) -> None:
-        answer = route.fetch()
-        if "json" not in answer.headers.get("content-type", "") or route.request.method != "GET":
-            route.fulfill(response=answer)
-            return
-        headers = {name: text for name, text in answer.headers.items() if name not in ("etag", "content-length")}
-        body = json.dumps(poisoned(answer.json())) if answer.status == 200 else answer.body()
-        route.fulfill(status=answer.status, headers=headers, body=body)
-
-    tab.page.route("**/api/v2/**", respond)
-    tab.sign_in(deployment.token)
     shown: dict[str, bool] = {}
-    for place in places(healed):
-        tab.see(place)
-        if place.endswith(("tab=log", "tab=why", "tab=history")) or "/incidents/" in place:
-            tab.page.locator("main").get_by_text(MARKUP).first.wait_for()
-        shown[place] = MARKUP in tab.page.locator("main").inner_text()
-        assert tab.page.locator("main img, main script").count() == 0, place
-        assert tab.page.evaluate("window.__ran") is None, place
-    assert sum(shown.values()) >= len(shown) // 2, shown
-    assert tab.violated == []
+    with opened_tabs(examples_url) as open_:
+        tab = open_()
+        answer_with_examples(tab.page, alter=poisoned)
+        tab.sign_in("any text")
+        for place in PLACES:
+            tab.see(place)
+            if place.endswith(("tab=log", "tab=why", "tab=history")) or "/incidents/" in place:
+                tab.page.locator("main").get_by_text(MARKUP).first.wait_for()
+            shown[place] = MARKUP in tab.page.locator("main").inner_text()
+            assert tab.page.locator("main img, main script").count() == 0, place
+            assert tab.page.evaluate("window.__ran") is None, place
+        assert sum(shown.values()) >= len(shown) // 2, shown
+        assert tab.violated == []
 
 
-def test_the_watch_for_markup_can_fail(visit: Callable[..., Visit]) -> None:
+def test_the_watch_for_markup_can_fail(examples: Callable[..., Visit]) -> None:
     """The same text as markup tries to run: the policy forbids it, and the visit records that."""
-    tab = visit()
+    tab = examples()
     tab.page.evaluate(
         """(text) => {
           const policy = Object.getOwnPropertyDescriptor(Element.prototype, "innerHTML");

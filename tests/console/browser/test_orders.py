@@ -154,6 +154,7 @@ def about_an_instance(tab: Visit, deployment: Deployment) -> None:
     page.locator("tbody tr", has_text=instance_id).get_by_text(MARKUP).wait_for()
     assert "status=QUARANTINED" in page.url
 
+    deployment.reconcile()
     tab.go("#/fleet")
     row = page.get_by_label("Instances that need a person").get_by_role("row").filter(has_text=MARKUP)
     tab.until_shown(row)
@@ -179,6 +180,7 @@ def about_the_fleet(tab: Visit, deployment: Deployment) -> None:
     assert operator.fleet()["pause"] is None
 
     assert operator.fleet()["breaker"]["blamed"] != {}
+    deployment.reconcile()
     close = page.get_by_label("Circuit breaker", exact=True).get_by_role("button")
     tab.until_shown(close.and_(page.locator("button:not([disabled])")))
     give(tab, close)

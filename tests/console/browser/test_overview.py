@@ -18,9 +18,11 @@ def operator(visit: Callable[..., Visit], deployment: Deployment) -> Visit:
     tab = visit()
     tab.sign_in(deployment.state["operator_token"])
 
+    deployment.reconcile()
+
     def mapped() -> bool:
         tab.page.get_by_role("button", name="Refresh now").click()
-        tab.page.wait_for_timeout(500)
+        tab.page.wait_for_timeout(200)
         return tab.page.locator(".heatmap .area canvas[data-drawn]").count() == 1
 
     wait_until(mapped)
@@ -30,6 +32,7 @@ def operator(visit: Callable[..., Visit], deployment: Deployment) -> Visit:
 def test_the_map_shows_the_instances_of_the_deployment(operator: Visit, deployment: Deployment) -> None:
     """Cells that are free, with a count and the time of the snapshot."""
     become_idle(deployment)
+    deployment.reconcile()
     section = operator.page.get_by_label("Fleet map", exact=True)
 
     def is_free() -> bool:

@@ -43,7 +43,7 @@ def test_the_queue_says_why_a_job_waits(visit: Callable[..., Visit], deployment:
     tab.until_shown(row.get_by_text("its quota"))
     assert row.locator("a").first.get_attribute("href") == f"#/jobs/{job_id}"
     quota = tab.page.locator("section", has=tab.page.get_by_role("heading", name="Quotas")).locator("tr", has_text=USER)
-    assert quota.first.get_by_text("1/1").count() == 1
+    assert quota.first.get_by_text("1 / 1").count() == 1
     totals = tab.page.locator("section", has=tab.page.get_by_role("heading", name="By priority"))
     assert "1 job on 1 instance, 8 GPUs" in totals.locator("tr", has_text="NORMAL").last.inner_text()
     assert tab.page.get_by_text("as of").is_visible()

@@ -37,6 +37,11 @@ Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 """A time: RFC 3339, UTC, milliseconds."""
 Column = Annotated[str, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
 """A column of the fleet map: a typed array, little-endian, in base64 (`core/console_snapshots.py`)."""
+OperatorOfQuarantine = Annotated[
+    str | None,
+    Field(description="Operator who quarantined the instance. null: gpu-recovery did so, or it is not quarantined."),
+]
+"""Who quarantined an instance."""
 Percent = Annotated[int, Field(ge=0, le=100)]
 """A whole number of percent."""
 PriorityName = Annotated[str, OneOf(*Priority.__members__)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_recovery.core.fleet import Breaker
 from gpu_recovery.core.instance.record import RepairLevel
 from gpu_recovery.core.queue.snapshot import OutOfUse
-from gpu_recovery.job_api.models.base import Column, ResponseModel, Time
+from gpu_recovery.job_api.models.base import Column, OperatorOfQuarantine, ResponseModel, Time
 from gpu_recovery.job_api.models.history import Event, Figures, Incident
 from gpu_recovery.job_api.models.queue import PriorityTotal, QuotaUse
 from gpu_recovery.job_api.overview_parts import OverviewPart
@@ -56,6 +56,7 @@ class InstanceForOperator(ResponseModel):
     instance_id: str
     since: Time
     because: str
+    quarantined_by: OperatorOfQuarantine = None
 
 
 class InstanceOutOfUse(ResponseModel):

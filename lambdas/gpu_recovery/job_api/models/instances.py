@@ -12,7 +12,7 @@ from gpu_recovery.core.instance.record import InstanceStatus, RepairLevel
 from gpu_recovery.core.liveness import Liveness
 from gpu_recovery.core.queue.snapshot import OutOfUse
 from gpu_recovery.job_api.check_state import CheckState
-from gpu_recovery.job_api.models.base import ResponseModel, Time
+from gpu_recovery.job_api.models.base import OperatorOfQuarantine, ResponseModel, Time
 from gpu_recovery.job_api.models.jobs import Decision
 
 
@@ -131,6 +131,7 @@ class _Instance(ResponseModel):
     departure: Departure | None
     need: RepairNeed | None
     held: RepairHeld | None
+    quarantined_by: OperatorOfQuarantine
     lemon: UnreliabilityScore
     out_of_use: list[OutOfUseReason]
 

@@ -1,1 +1,0 @@
-import{t as e}from"./job-form-DTytHFGQ.js";import{E as t,c as n}from"./problem-Cmt-ZNvO.js";var r=n({en:{title:`Submit a job`},zh:{title:`提交任务`}});function i(){return t(`main`,{class:`container-fluid`,tabIndex:-1,children:[t(`h1`,{children:r(`title`)}),t(e,{})]})}export{i as Submit};
