@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.ray import state_machine as ray_state_machine
@@ -70,7 +71,7 @@ class NotificationFailed(ExceptionGroup):
     """
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Recovery:
     """The loop, with its store, its actions and its settings.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.auth.roles import Role
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 _NAME = r"[\w+=,.@-]{1,64}"
 _PRINCIPAL = re.compile(
@@ -24,7 +24,7 @@ _SESSION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Signer:
     """Who signed a request.
 

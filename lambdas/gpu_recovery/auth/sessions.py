@@ -12,11 +12,11 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gpu_recovery.auth.authenticator import TokenInvalid
 from gpu_recovery.auth.roles import Role
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 PREFIX = "grs_"
 SESSION_KEY_LABEL = "session"
@@ -29,7 +29,7 @@ MAC_BYTES = 16
 """Bytes of a session's signature: a truncated HMAC-SHA256."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Session:
     """A session.
 

@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
@@ -20,6 +20,7 @@ from typing import Protocol
 from gpu_recovery.auth.issuer_tag import TAG_CHARACTERS, add_tag
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import RecoveryError, SpecInvalid
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.ports.retry import retry_stale
 
 SECRET = rf"(?P<id>[0-9a-z]{{12}})_[A-Za-z0-9_-]{{43}}_[A-Za-z0-9_-]{{{TAG_CHARACTERS}}}"
@@ -59,7 +60,7 @@ class TokensFull(RecoveryError):
     """The holder already has the largest number of valid tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Token:
     """The record of a token, without the token itself.
 
@@ -84,7 +85,7 @@ class Token:
         return self.revoked_at is None and now < self.expires_at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TokenList:
     """The tokens of one holder, the newest last. `revision` counts the writes of the list."""
 
@@ -94,7 +95,7 @@ class TokenList:
     revision: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class IssuedToken:
     """A new token and its record. The token is shown once and is not stored."""
 
@@ -102,7 +103,7 @@ class IssuedToken:
     record: Token
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class AskedToken:
     """What a request says about a new token.
 

@@ -7,12 +7,13 @@ because the loop expects it: another writer was faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.ports.errors import TryAgainSoon
 
 BATCH_MAX = 100
@@ -88,7 +89,7 @@ def _has_lost_to_another_writer(error: ClientError) -> bool:
     return bool(codes) and codes <= {"ConditionalCheckFailed", "TransactionConflict"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Put:
     """The write of a whole item under a condition."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.core.attempt import Plan
@@ -18,6 +17,7 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.rank_overrides import pairs_of, rank_environment, rank_override
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.launch_signature import launch_signature, verdict_name
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import CHECK_MARGIN_S
 from gpu_recovery.core.task import LAUNCH_SIGNATURE, VERDICT_KEY
 
@@ -62,7 +62,7 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str, 
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class CheckTask:
     """Parameters of health checks.
 

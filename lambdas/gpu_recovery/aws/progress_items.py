@@ -17,13 +17,14 @@ An earlier release kept each attempt in one item of any size: a head without `pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, reading
 from gpu_recovery.aws.rank_parts import ItemsInParts, create, part_of, part_ranks, parts_in
 from gpu_recovery.core.attempt import AttemptProgress, joined
 from gpu_recovery.core.events import Checked
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.values import ProgressUpdate
 
@@ -34,7 +35,7 @@ def progress_key(job_id: str, attempt: int, part: int = 0) -> str:
     return f"{head}#part{part}" if part else head
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Addition:
     """A fact about a rank as a conditional update of its item. `fact`: the progress with this fact alone."""
 

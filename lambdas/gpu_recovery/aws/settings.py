@@ -9,13 +9,14 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_recovery.auth.principals import roles_by_principal
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import EventOrigin
 from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.queue.priority import Priority
 
@@ -26,7 +27,7 @@ class LambdaSettingsInvalid(RecoveryError):
     """A required environment variable is missing, or a variable has an invalid value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LambdaSettings:
     """Settings from the environment of every function. The variables of the first five fields keep their names."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gpu_recovery.aws.clients import as_unavailable
 from gpu_recovery.core.event_history.streams import StoredItem
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.ports.event_history import HistoryReader
 
 NAME = "the event history"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ShownHistory:
     """`ports.event_history.HistoryReader` on the reader `history`, with the errors that `as_unavailable` raises."""
 

@@ -7,13 +7,13 @@ page names its files by their paths.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import aws_lambda_powertools
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.response import ApiError
 
 PATH = "/api/v2/docs"
@@ -82,7 +82,7 @@ FILES = {
 """Files of Swagger UI by their names here: name in Powertools, and media type."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class File:
     """A file: content, media type and entity tag."""
 

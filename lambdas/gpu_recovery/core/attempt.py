@@ -8,18 +8,19 @@ failure, and the addition that completes a set. `running_event` and `stopped_eve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
 from gpu_recovery.core.instance.record import IN_REPAIR, Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import RankFailure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Plan:
     """Plan of an attempt. The position in each tuple is the rank; "" stands for an unknown instance or ECS task id.
 
@@ -35,7 +36,7 @@ class Plan:
     signed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankTask:
     """The ECS task of a rank and its instance; "" for an unknown task or instance."""
 
@@ -59,7 +60,7 @@ def with_seen_instances(job: Job, plan: Plan) -> Job:
     return job if instances == job.instances else replace(job, instances=instances)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class AttemptProgress:
     """Progress of an attempt: which ranks started, ended and were checked. A set never shrinks.
 

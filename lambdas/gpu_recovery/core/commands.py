@@ -7,16 +7,16 @@ a thousand commands. `TellJob` and `TellInstance` carry an event to a record of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 # -- of a job ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LaunchAttempt:
     """Claim the instances and run one task on each. Applies only while the job is SUBMITTING this attempt.
 
@@ -30,7 +30,7 @@ class LaunchAttempt:
     is_probe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ClaimInstance:
     """Record that the attempt holds GPUs of an instance on which a user started its rank."""
 
@@ -40,28 +40,28 @@ class ClaimInstance:
     rank: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class StopAttempt:
     """Stop every rank of the attempt that is not known to have ended."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class SuspendAttempt:
     """Send the suspend command to rank 0 of the attempt. Applies only while the job is SUSPENDING."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class EndRanks:
     """End the attempt's ranks through the node agents, for ranks that ECS cannot stop or does not know."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class EndUnconfirmed:
     """Reboot the instances of ranks that cannot be stopped, unless the end of the rank is confirmed meanwhile.
 
@@ -74,21 +74,21 @@ class EndUnconfirmed:
     ranks: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ObserveAttempt:
     """Poll ECS for every rank of the attempt that is not known to have ended, and report the answers."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class GatherEvidence:
     """Collect evidence of the attempt and diagnose it: reports of ranks and instances, and logs of failed ranks."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class CheckInstances:
     """Request a health check of every instance of the ended attempt. Each instance answers by ReportCheck."""
 
@@ -96,7 +96,7 @@ class CheckInstances:
     request: CheckRequested
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TellInstance:
     """Deliver an event to one instance."""
 
@@ -104,7 +104,7 @@ class TellInstance:
     event: InstanceEvent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReleaseInstances:
     """Remove the job's claims and reservations from its instances."""
 
@@ -117,14 +117,14 @@ class ReleaseInstances:
     """Instances of `instances` that the job avoids from now on. The instance records remember it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PokeScheduler:
     """Start a scheduler pass now instead of at the next tick."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RecordAttempt:
     """Write the job record of an ended attempt. Attempt 0 stands for the submitted text."""
 
@@ -134,14 +134,14 @@ class RecordAttempt:
 # -- of an instance ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RunCheck:
     """Run the health check `check_id` on the instance. If ECS refuses it for lack of GPUs, it is tried again later."""
 
     check_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class StopCheck:
     """Stop the task of the health check.
 
@@ -154,36 +154,36 @@ class StopCheck:
     signed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ObserveCheck:
     """Poll ECS for the check, and report its verdict if the check has ended."""
 
     check_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ObserveInstance:
     """Poll ECS for the container instance, and EC2 while the instance is REPLACING. Report the answers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DrainInstance:
     """Set the container instance to DRAINING, so that ECS places no task on it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ActivateInstance:
     """Set the container instance to ACTIVE, so that ECS places tasks on it again. Our claims still keep jobs away."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RebootInstance:
     """Reboot the instance. Applies only while it is REBOOTING at `epoch`. A repeat first compares the boot."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReplaceInstance:
     """Terminate the instance in its Auto Scaling group, or stop it if it has none.
 
@@ -193,21 +193,21 @@ class ReplaceInstance:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class StartInstance:
     """Start the stopped instance on another host. Applies only while the instance is REPLACING at `epoch`."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DeregisterInstance:
     """Deregister a container instance with a dead ECS agent, so that ECS gives up its tasks."""
 
     container_instance_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TellJob:
     """Deliver an event to one job, about an attempt of that job."""
 
@@ -215,7 +215,7 @@ class TellJob:
     event: JobEvent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReportCheck:
     """Record the check result of the instance for its rank of the attempt. The last result ends the barrier."""
 
@@ -226,7 +226,7 @@ class ReportCheck:
     repairing: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ConfirmEnd:
     """Record that the job's rank on this instance ended: the instance booted after the launch, or is gone."""
 
@@ -245,7 +245,7 @@ class Channel(StrEnum):
     CHAT = "chat"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class NotifyOperator:
     """Publish one message to operators. The same incident always has the same `incident_id`.
 
@@ -268,7 +268,7 @@ class NotifyOperator:
     evidence_since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PublishEvent:
     """Publish one event on the custom bus. Its data has `incident_id`, None if there is no incident."""
 

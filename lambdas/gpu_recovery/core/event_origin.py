@@ -7,8 +7,9 @@ the redrive compare them again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 SOURCES = frozenset({"aws.cloudwatch", "aws.ec2", "aws.ecs", "aws.events", "aws.health"})
 """Sources of the rules and schedules. The names are exact: a partner may send events as `aws.partner/...`."""
@@ -18,7 +19,7 @@ RECORDED_SOURCES = frozenset({OWN_SOURCE})
 """Sources of the events that the event recorder takes. No other function takes our own events."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class EventOrigin:
     """Account and region of the deployment. Its rules deliver events of this origin only."""
 

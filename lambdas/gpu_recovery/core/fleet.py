@@ -12,11 +12,12 @@ comes back healthy the breaker closes, otherwise it opens again. An operator may
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import EVERYWHERE, MissingPermission
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 
@@ -29,7 +30,7 @@ class Breaker(StrEnum):
     HALF_OPEN = "HALF_OPEN"  # the repair of one instance is the probe
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Pause:
     """A pause of all repairs: the operator who set it (`by`), why (`because`) and when."""
 
@@ -38,7 +39,7 @@ class Pause:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReportingOutage:
     """A reporting outage: so many agents are missing that the network or the node API is at fault, not the GPUs."""
 
@@ -62,7 +63,7 @@ After this time without a denied launch, the jobs of a launch hold have preceden
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PermissionNotice:
     """The attempt that notifies operators of a missing permission (`core.identifiers.attempt_id`), and the time."""
 
@@ -70,7 +71,7 @@ class PermissionNotice:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DeniedLaunches:
     """Launches of one scope that AWS denies.
 
@@ -87,7 +88,7 @@ class DeniedLaunches:
     pause_s: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Fleet:
     """The fleet record. `blamed` and `repairs` drop entries older than their windows, so both are bounded."""
 
@@ -195,7 +196,7 @@ def repair_turn_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, n
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class HoldingLimit:
     """The fleet limit that holds every new repair now.
 

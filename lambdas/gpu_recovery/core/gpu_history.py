@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 GAUGES = ("utilisation", "temperature", "memory_temperature", "power_w", "memory_used_mib")
 """Gauges of a GPU in their stored order: percent, degrees Celsius twice, watts, MiB."""
@@ -28,7 +29,7 @@ Values = tuple[int | None, ...]
 """The gauges of one GPU in the order of GAUGES; None for a gauge that was not read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Sample:
     """The gauges of all GPUs of an instance at one time."""
 
@@ -89,7 +90,7 @@ def _stored(gpu: Any) -> Values:
     return tuple(value if type(value) is int else None for value in gpu[: len(GAUGES)])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Bucket:
     """A time span of a chart: the least and the largest value of each gauge of each GPU in it."""
 

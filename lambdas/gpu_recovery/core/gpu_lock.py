@@ -8,10 +8,11 @@ timed out, or after `GRACE`. Each new holder gets a larger token, so work of an 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core.errors import RecoveryError, SpecInvalid
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Pattern of a lock's name."""
@@ -31,7 +32,7 @@ UNUSED_TTL = timedelta(days=90)
 """Time for which a lock is stored after its last use. Then it is deleted, and its tokens begin with 1 again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class GpuLockRecord:
     """A lock of a job.
 

@@ -7,9 +7,10 @@ inside the container.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
 class CheckOutcome(StrEnum):
@@ -48,7 +49,7 @@ _NO_GPU_FOR_CONTAINERS = re.compile(r"nvidia-container-cli: |/dev/nvidia")
 """Errors of NVIDIA's container runtime if the devices or the driver are gone (libnvidia-container; unverified)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Verdict:
     """Verdict of a finished check. `boot_id` and `booted_at` are the instance's values, read inside the container."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.diagnosis import observations
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 RUNNING_LOG_BITS = 53
 """Bits of a running log id. JSON numbers keep 53 bits exactly in every language."""
@@ -54,7 +55,7 @@ class AgentCommandKind(StrEnum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class AgentCommand:
     """A command to the node agent of an instance, repeated in each response until it is withdrawn."""
 
@@ -65,7 +66,7 @@ class AgentCommand:
     grace_s: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RunningRank:
     """A rank with a living process, as the node agent reports it.
 
@@ -85,7 +86,7 @@ class RunningRank:
         return running_log_id(self.job_id, self.attempt, self.rank)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankExit:
     """A rank that ended `age_s` seconds ago, as the node agent reports it: its exit `code`, or the `signal`."""
 
@@ -98,7 +99,7 @@ class RankExit:
     age_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReportedXid:
     """An XID in the kernel log.
 
@@ -123,7 +124,7 @@ class ReportedXid:
         return self.count if self.bursts is None else min(self.bursts, self.count)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReportedSxid:
     """An NVSwitch error (SXid) in the kernel log. The fields are as in ReportedXid."""
 
@@ -143,7 +144,7 @@ class GpuHealth(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReceivedObservation:
     """An observation that a training process made `age_s` seconds ago. Its own time is not set yet (`at_s` 0).
 
@@ -156,7 +157,7 @@ class ReceivedObservation:
     report: observations.Observation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class AgentReport:
     """One agent report of one instance, of any protocol. A value that the protocol lacks is None or empty.
 
@@ -201,7 +202,7 @@ class AgentReport:
     utilisation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankHeartbeat:
     """Time at which a rank was last seen alive. `silent`: its job received the event of the missing heartbeat."""
 
@@ -213,7 +214,7 @@ class RankHeartbeat:
     silent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Heartbeat:
     """Heartbeat of one instance: the only item that an agent report writes.
 

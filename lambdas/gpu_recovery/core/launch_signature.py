@@ -10,17 +10,17 @@ definition.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from hashlib import sha256
 
 from gpu_recovery.core.identifiers import family_of
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.task import TaskFact
 
 CHARACTERS = 32
 """Length of a launch signature in hexadecimal digits: 128 bits."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ExpectedTask:
     """What the records say about one task that we started.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
-@dataclass(frozen=True, slots=True)
+
+@frozen_dataclass()
 class LogPlace:
     """A stream of CloudWatch Logs. `region` is "" if the task definition names none."""
 
@@ -17,7 +18,7 @@ class LogPlace:
     region: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LogPage:
     """A page of a log: lines as (time, text), and the position of the next page (None at the end of the log).
 

@@ -8,7 +8,6 @@ and p90. Metrics have no further dimensions, because CloudWatch charges each com
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -17,6 +16,7 @@ from gpu_recovery.core.commands import NotifyOperator, RebootInstance
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, StopPurpose
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision, EventOutcome
@@ -35,7 +35,7 @@ class Unit(StrEnum):
     NONE = "None"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class MetricType:
     """A metric: the unit of its values, and the meaning of one value."""
 
@@ -43,7 +43,7 @@ class MetricType:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class MetricValue:
     """One value of the metric `name`."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpu_recovery.core.identifiers import family_of
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 PASS_ROLE, RUN_TASK = "iam:PassRole", "ecs:RunTask"
 EVERYWHERE = ""
@@ -17,7 +16,7 @@ _RESTORE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class MissingPermission:
     """A permission that AWS denied to the deployment when a job was launched. No job is at fault.
 

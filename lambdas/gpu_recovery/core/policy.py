@@ -9,13 +9,14 @@ it fails a job at once where a restart does not help.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.xid import XidProfile
 
 
@@ -40,7 +41,7 @@ COMMAND_LEASE_S_MIN = 120
 """Lower bound of `command_lease_s`, in seconds. Every function has a shorter timeout (`infra/functions.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RecoveryPolicy:
     """The thresholds that every decision uses. Field names that end in `_s` are seconds, in `_max` upper bounds."""
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 STARS = "***"
 """Text that takes the place of a secret."""
@@ -35,7 +36,7 @@ _NAMED = rf"(?i:{_NAMES}|\bpwd(?!=/))(?i:s?){_SEPARATOR}"
 """A name of a secret and what separates it from the value. `PWD=/root` is a directory."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class SecretForm:
     """A form in which secrets occur in log lines.
 

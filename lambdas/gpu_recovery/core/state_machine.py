@@ -11,13 +11,14 @@ are executed. Then the finished commands are removed from the record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.run_time_estimates import RunTime
 
@@ -32,7 +33,7 @@ class EventOutcome(StrEnum):
     OUTDATED = "OUTDATED"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PendingCommand:
     """A saved command that is not known to be done.
 
@@ -51,7 +52,7 @@ class PendingCommand:
     refusals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class HistoryEntry:
     """One decision as users read it. `before` and `after` are statuses, `event` is the event's type name."""
 
@@ -63,7 +64,7 @@ class HistoryEntry:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Step:
     """Result of a transition function: next status, reason, changed fields and commands to give."""
 
@@ -73,7 +74,7 @@ class Step:
     commands: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DecisionContext:
     """What a transition function may use: the policy, the time, and the fleet record for decisions about repairs."""
 
@@ -93,7 +94,7 @@ class DecisionContext:
         return self.fleet
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Transition:
     """A row of TRANSITIONS: the function that decides, and the statuses that the function may return."""
 
@@ -106,14 +107,14 @@ class Transition:
         return cls(decide, frozenset(targets))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Ignore:
     """Result of a transition function for an event that adds nothing to the record, with the reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class QuotaChange:
     """Change of a user's quota usage by a decision about a job.
 
@@ -133,7 +134,7 @@ class QuotaChange:
     placed_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Decision(Generic[Record]):
     """Decision about one event.
 

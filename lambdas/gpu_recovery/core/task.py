@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 LAUNCH_SIGNATURE = "GPU_RECOVERY_LAUNCH_SIGNATURE"
 """Environment variable with the launch signature of a task; see `core.launch_signature`."""
@@ -75,7 +76,7 @@ class FailureKind(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"  # the checks gave no clear result
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ContainerFact:
     """One container of a task as ECS reports it. `exit_code` is None if ECS gives none."""
 
@@ -84,7 +85,7 @@ class ContainerFact:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TaskFact:
     """One task as an ECS event or DescribeTasks reports it.
 
@@ -143,7 +144,7 @@ class TaskFact:
         return self.containers[0] if len(self.containers) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Ending:
     """How a rank ended: its kind, the exit code of the main container (None if ECS gave none), and one sentence."""
 
@@ -162,7 +163,7 @@ class Ending:
         return self.kind in (EndingKind.FAILED, EndingKind.CRASHED, EndingKind.HOST_FAULT, EndingKind.NEVER_STARTED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankFailure:
     """The first rank of an attempt that did not succeed."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 RECOVERY_ACTION = 154
 """The XID by which the driver reports a recovery action."""
@@ -77,7 +78,7 @@ def _numbers(text: str) -> Iterator[int]:
 _CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in _numbers(codes)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RepeatRules:
     """Rules by which repeated errors on one GPU need a health check, although a single error does not.
 

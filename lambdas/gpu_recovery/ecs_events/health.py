@@ -9,12 +9,12 @@ hint. Then EC2 or ECS is asked once, and the instance receives what the answer s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import PRESENT, Instance
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.notifications.instances import reservation_ending
 from gpu_recovery.ecs_events.notify_once import notify_once
 from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
@@ -29,7 +29,7 @@ reconciler has compared the instance several times since.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Ec2Hint:
     """A reason to ask EC2 about an instance: a state change, an alarm, or an outdated announcement.
 
@@ -44,14 +44,14 @@ class Ec2Hint:
     is_terminated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class EcsHint:
     """A reason to ask ECS about the health of a container instance: an outdated report of ECS."""
 
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class InstanceHealthEvent:
     """A report of a health source about one instance, as an event of the core."""
 
@@ -59,7 +59,7 @@ class InstanceHealthEvent:
     event: events.HealthReported | events.DepartureAnnounced
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReservationEnding:
     """The end of a Capacity Block: an announcement to each of our instances that EC2 shows in it.
 
@@ -73,7 +73,7 @@ class ReservationEnding:
     ends_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class SkippedNotification:
     """A part of a notification that has no consequence, with the reason."""
 

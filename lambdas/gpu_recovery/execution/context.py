@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.ports.actions import Actions
@@ -46,7 +46,7 @@ def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
         work(item)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class FollowUp:
     """An event to deliver to the record with this job id or instance id."""
 
@@ -54,7 +54,7 @@ class FollowUp:
     event: events.JobEvent | events.InstanceEvent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class CommandResult:
     """The result of executing a command.
 
@@ -89,7 +89,7 @@ class RayCommandHandler(Protocol):
         """Return the last `most` lines of a driver's log, or the reason as one sentence if it cannot be read now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ExecutionContext:
     """What the execution of commands needs.
 

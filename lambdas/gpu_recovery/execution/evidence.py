@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.attempt import AttemptProgress, Plan
@@ -35,6 +34,7 @@ from gpu_recovery.core.instance.fault_history import score
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, SHARED_STORAGE, DiagnosisResult
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.logs.classify import classify
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.redaction import masked
@@ -77,7 +77,7 @@ Returns the last lines. If there is no log, returns the reason as a sentence.
 """
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Evidence:
     """Evidence of one attempt.
 

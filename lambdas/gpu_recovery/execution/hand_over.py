@@ -8,7 +8,6 @@ reconciler finds the commands due.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
 CLUSTER_COMMANDS = (
@@ -47,7 +47,7 @@ CLOCK_SKEW = timedelta(seconds=1)
 """Time by which the clocks of two functions may differ. A command that is left is due this much earlier."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class HandOver:
     """The commands that a function leaves to the command executor.
 

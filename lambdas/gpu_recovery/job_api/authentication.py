@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
 
@@ -14,6 +13,7 @@ from gpu_recovery.auth.principals import signer_of
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import USER_NAME, TokenKind
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.response import ApiError
 
@@ -24,7 +24,7 @@ SHOWN_MAX = 200
 _SIGV4 = "AWS4-HMAC-SHA256"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Caller:
     """The caller of a request.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import TokenStore, UserDirectory
 from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
@@ -79,7 +80,7 @@ class RayLogs(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Deployment:
     """The deployment that the API belongs to.
 
@@ -95,7 +96,7 @@ class Deployment:
     gpu_history: bool = False
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Dependencies:
     """Everything that a route may use.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpu_recovery.core.instance.record import PRESENT, ListedInstance
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.snapshot_cache import SNAPSHOT_TTL
 from gpu_recovery.recovery import Recovery
 
@@ -13,7 +13,7 @@ PAGES_TTL = timedelta(seconds=30)
 """Time for which further pages are taken from the listing of the first page."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class InstanceListing:
     """Every present instance at one time, and the errors of the records that cannot be read."""
 

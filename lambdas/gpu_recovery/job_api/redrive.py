@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from gpu_recovery.auth.tokens import INSTANCE_ID
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import RECORDED_SOURCES, SOURCES, EventOrigin
 from gpu_recovery.core.job.adoption import JOB_ID
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 FUNCTION = re.compile(r"(?P<arn>arn:[a-z-]+:lambda:[a-z0-9-]+:\d{12}:function:(?P<name>[\w-]{1,140}))(:[\w$-]+)?")
 QUEUE = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:\d{12}:(?P<name>[\w.-]{1,80})")
@@ -54,7 +55,7 @@ class DeadLetterRefused(RecoveryError):
     """The target of a dead letter rejects it permanently."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DeadLetter:
     """One message of a dead-letter queue. `receipt` is the SQS receipt handle, with which it is deleted."""
 
@@ -65,7 +66,7 @@ class DeadLetter:
     receipt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RedriveTarget:
     """The target of a dead letter.
 
@@ -81,7 +82,7 @@ class RedriveTarget:
     event: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RedriveResult:
     """Result of the redrive of a dead letter, or of its preview.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.auth.roles import Role
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.authentication import Caller
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 
@@ -33,7 +33,7 @@ def one_of(*values: str) -> Kind:
     return {"type": "string", "enum": list(values)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Request:
     """A request of a caller.
 
@@ -124,7 +124,7 @@ class Request:
             raise ApiError(400, "bad_query", f"Bad {name}", detail, name) from error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Parameter:
     """A parameter of the query or the headers, as openapi.json describes it.
 
@@ -139,7 +139,7 @@ class Parameter:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Route:
     """A route: method, path and function, and its description in openapi.json.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.wire.json_body import problem
 
 JSON, PROBLEM = "application/json", "application/problem+json"
@@ -46,7 +47,7 @@ class ApiError(RecoveryError):
         return ApiResponse(self.status, body, self.headers, PROBLEM)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ApiResponse:
     """A response. `body` is a value that is sent as JSON, `kind` is the media type."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend, JobSpec
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits, never_runs
 from gpu_recovery.core.ray.submission import refused_field
@@ -40,7 +41,7 @@ class KeyReused(RecoveryError):
         self.job_id = job_id
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Submission:
     """A stored submission with an idempotency key.
 
@@ -56,7 +57,7 @@ class Submission:
     kept_until: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class SubmissionFacts:
     """Stored facts that a submission is checked against.
 
@@ -108,7 +109,7 @@ def digest_of(document: Any) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class SubmissionHandler:
     """Checks specifications and creates jobs.
 
@@ -230,7 +231,7 @@ class SubmissionHandler:
         return job
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class WithoutKeys:
     """`Submissions` in the store of the loop, without idempotency keys and quotas. For simulations and tests."""
 

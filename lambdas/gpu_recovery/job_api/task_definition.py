@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.stop_timeout import DEFAULT_S, longest_stop_timeout_s, too_long
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.log_location import place_of
 from gpu_recovery.core.policy import RecoveryPolicy
 
@@ -17,7 +18,7 @@ ACTIVE = "ACTIVE"
 _ROLES = {"taskRoleArn": "task role", "executionRoleArn": "execution role"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TaskDefinitionRules:
     """What the settings of the deployment demand of the task definition of a job.
 

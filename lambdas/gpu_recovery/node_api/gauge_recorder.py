@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.gpu_history import sample_text
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.ports.errors import StorageFailed, Unavailable
 from gpu_recovery.ports.gpu_history import GpuHistory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class GaugeRecorder:
     """Writes samples. Charts show them and no decision reads them, so a lost sample costs no heartbeat.
 

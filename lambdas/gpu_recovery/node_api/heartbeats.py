@@ -26,6 +26,7 @@ from gpu_recovery.core.heartbeat import (
     RankHeartbeat,
     RunningRank,
 )
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
@@ -37,7 +38,7 @@ from gpu_recovery.ports.errors import AnotherAgent
 from gpu_recovery.recovery import NotificationFailed, Recovery
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ReportResponse:
     """The answer to an agent report.
 

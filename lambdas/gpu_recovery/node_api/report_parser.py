@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.core.diagnosis import observation_codec
@@ -17,6 +16,7 @@ from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RankExit, ReportedSxid, ReportedXid, RunningRank
 from gpu_recovery.core.job.adoption import JOB_ID
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
 """Entries of the lists in a report at most."""
@@ -193,7 +193,7 @@ class _Object:
         return [_Object(entry, f"{self._place(name)}[{number}]") for number, entry in enumerate(value)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Rank:
     job_id: str
     attempt: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.attempt import AttemptProgress
@@ -11,10 +10,11 @@ from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import CheckRefusal, ListedInstance
 from gpu_recovery.core.job.record import JobStatus, ListedJob
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class StartedCheck:
     """A health check that was started, and its ECS task."""
 
@@ -22,7 +22,7 @@ class StartedCheck:
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RefusedCheck:
     """A health check that ECS refused to start, and why."""
 
@@ -30,7 +30,7 @@ class RefusedCheck:
     refusal: CheckRefusal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ProgressUpdate:
     """Progress of an attempt after a fact about a rank was added.
 
@@ -44,7 +44,7 @@ class ProgressUpdate:
     first_failure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Refusal:
     """A definite refusal of a call by AWS or Ray.
 
@@ -59,7 +59,7 @@ class Refusal:
     lacks: MissingPermission | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Ec2Instance:
     """The state of one EC2 instance, as far as a repair needs it.
 
@@ -93,7 +93,7 @@ def ec2_state_of(
     return Ec2InstanceState.TERMINATED if instance_id.startswith("i-") and not agent_connected else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Ec2InstanceStatus:
     """EC2's statement about one instance: its state, both status checks, and the scheduled events."""
 
@@ -102,7 +102,7 @@ class Ec2InstanceStatus:
     interruptions: tuple[DepartureAnnounced, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class JobPage:
     """A page of a job listing, and the cursor of the next page; None on the last page."""
 
@@ -110,7 +110,7 @@ class JobPage:
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class InstancePage:
     """A page of a list of instances, and the cursor of the next page; None on the last page."""
 
@@ -118,7 +118,7 @@ class InstancePage:
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class JobQuery:
     """A listing of jobs in the order of their submission.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
@@ -22,6 +22,7 @@ from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of, waiting_f
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
@@ -188,7 +189,7 @@ def _no_job_waits(store: QueueStore, now: datetime) -> bool:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class QueueReading:
     """A snapshot, and what a pass reads beside it.
 
@@ -207,7 +208,7 @@ class QueueReading:
     leaves_places_since: datetime | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class PassResult:
     """What a call of the scheduler did.
 

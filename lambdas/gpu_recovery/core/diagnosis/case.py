@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 R = TypeVar("R", bound=Observation)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Worker:
     """Place of a worker (row 18 of the fault catalogue, docs/diagnosis.md).
 
@@ -30,7 +31,7 @@ class Worker:
     role: str = ""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Topology:
     """Registered workers, by name."""
 
@@ -113,14 +114,14 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(names) for key, names in groups.items()}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class History:
     """Lemon score of each instance, by instance id: 0 (no sign of a lemon) to 1 (`core.instance.lemons`)."""
 
     lemons: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Case:
     """Observations of the window in a fixed order, with the topology, the history and the thresholds.
 

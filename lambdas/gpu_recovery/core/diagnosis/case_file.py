@@ -7,13 +7,13 @@ observations of an attempt, edit them and diagnose them again, also with another
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Topology, Worker
 from gpu_recovery.core.diagnosis.observation_codec import EVERY_KIND, from_json
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 REPORTS_MAX, WORKERS_MAX, NAME_MAX = 50_000, 10_000, 200
 """Upper bounds: observations and workers of a case, and characters of a worker's field."""
@@ -28,7 +28,7 @@ class CaseInvalid(RecoveryError):
         self.field, self.detail = field, detail
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class CaseFile:
     """Observations and topology of a case. `at_s` is the time of diagnosis, Unix seconds."""
 

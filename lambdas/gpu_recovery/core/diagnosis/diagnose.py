@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, History, Topology
 from gpu_recovery.core.diagnosis.catalogue import RULES
@@ -26,6 +25,7 @@ from gpu_recovery.core.diagnosis.remedies import remedy_for
 from gpu_recovery.core.diagnosis.rule import Rule, RuleFinding, findings
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 RIVALS_MAX = 5
 """Upper bound of the rivals in a diagnosis."""
@@ -42,7 +42,7 @@ CERTAIN = 0.99
 """Upper bound of a confidence (row 35 of the fault catalogue, docs/diagnosis.md): another cause is always possible."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Diagnosis:
     """Most probable cause of a failure, with its rivals. If no rule names a cause, it is `UNKNOWN`.
 

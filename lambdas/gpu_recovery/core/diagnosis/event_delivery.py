@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport
 from gpu_recovery.core.diagnosis.taxonomy import Scope, ScopeKind
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 EVENTS = frozenset({"train_start", "train_end", "rollout_start", "rollout_end"})
 """Events that hand a GPU over.
@@ -41,7 +41,7 @@ def success_claims(lines: Iterable[str]) -> dict[str, tuple[int, str]]:
     return found
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class EventProgress:
     """One event, by its observations up to some time."""
 

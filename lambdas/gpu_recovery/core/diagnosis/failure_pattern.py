@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, Topology
 from gpu_recovery.core.diagnosis.observations import CallTiming, Observation, RpcReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 OK = 200
 """HTTP status of an answer without an error."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class LastCalls:
     """Last calls of all registered workers, and the names of the workers with a failed last call.
 
@@ -116,7 +116,7 @@ def _likelihood(count: int, of: int) -> float:
     return sum(n * math.log(share) for n, share in ((count, rate), (of - count, 1.0 - rate)) if n)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Place:
     """An instance or a rack with failed workers.
 
@@ -136,7 +136,7 @@ class Place:
         return len(self.names) == self.of
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Pattern:
     """Failed workers, grouped by the place that they share.
 

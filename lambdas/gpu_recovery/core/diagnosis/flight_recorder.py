@@ -24,6 +24,7 @@ from itertools import islice
 
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery.core.diagnosis.rank_ranges import RankRanges, of_ranks, parsed
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 WAIT_S = 30.0
 """Seconds from which an operation counts as waiting. A younger one may belong to a run that gets on."""
@@ -38,7 +39,7 @@ PEERS_MAX = 64
 """Upper bound of the other sides of sends and receives that count, for each rank and group."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class ProcessGroup:
     """A process group: its missing ranks, and the ranks that wait for them.
 
@@ -61,7 +62,7 @@ class ProcessGroup:
     doubted: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Culprits:
     """Result of the analysis.
 
@@ -79,7 +80,7 @@ class Culprits:
     proved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Mismatch:
     """Ranks that call another operation than most ranks as the same collective of a group."""
 
@@ -151,7 +152,7 @@ class _Records:
         }
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class FlightAnalysis:
     """Groups of all reports, with the records that they were made of, and the ranks with any report."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import Observation, Occupant, StageReport
 from gpu_recovery.core.diagnosis.taxonomy import Scope
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 ROLES = ("rollout", "train")
 """The two roles that share a GPU if the topology names no others.
@@ -18,7 +19,7 @@ RESIDENT_SLACK = 1.1
 """Ratio to the resident memory of a role up to which its memory counts as resident: caches grow a little."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class HeldMemory:
     """GPU memory that processes hold although it is the turn of another role, by one observation of a stage.
 

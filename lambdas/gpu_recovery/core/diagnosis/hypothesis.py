@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpu_recovery.core.diagnosis.rule import RuleFinding
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Hypothesis:
     """A possible cause and its scope, with its score and its confidence.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX, CudaError, cuda_error
@@ -22,6 +21,7 @@ from gpu_recovery.core.diagnosis.event_delivery import (
 from gpu_recovery.core.diagnosis.gpu_memory_holders import HeldMemory, memory_held_by_others, occupancies, role_of
 from gpu_recovery.core.diagnosis.observations import EventReport, LogFinding, Observation, RpcReport, StageReport
 from gpu_recovery.core.diagnosis.taxonomy import Scope
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 Oom = StageReport | LogFinding | RpcReport
 """Observations that may hold an out-of-memory error of a GPU."""
@@ -67,7 +67,7 @@ def ooms(case: Case) -> Iterator[Oom]:
             yield call
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Explained:
     """An OOM with its real cause.
 
@@ -86,7 +86,7 @@ class Explained:
         return (*(self.course.evidence if self.course else ()), *held)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class _Open:
     """An event that was sent and not acknowledged, from `from_s` until before `to_s`, Unix seconds.
 

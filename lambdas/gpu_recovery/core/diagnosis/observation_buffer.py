@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.observation_codec import size
 from gpu_recovery.core.diagnosis.observations import Observation
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 BUFFER_MAX, BUFFER_BYTES_MAX = 128, 65_536
 """Upper bounds of the observations, and of their bytes as JSON, for one attempt on one instance."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ObservationBuffer:
     """Observations of one attempt from one instance, the oldest first.
 

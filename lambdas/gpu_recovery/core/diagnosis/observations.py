@@ -5,11 +5,12 @@ Any number may be missing (None). No number is NaN after `case.finite`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen_dataclass(kw_only=True)
 class Observation:
     """Fields of every observation.
 
@@ -49,7 +50,7 @@ class Check(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Occupant:
     """A process that holds memory of a GPU.
 
@@ -62,7 +63,7 @@ class Occupant:
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class StageReport(Observation):
     """State of a GPU at a stage of the program (rows 1-6, 51 and 52 of the fault catalogue, docs/diagnosis.md).
 
@@ -100,7 +101,7 @@ class StageReport(Observation):
     occupants: tuple[Occupant, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class WeightSyncReport(Observation):
     """Seconds of each part of one weight synchronisation (row 7)."""
 
@@ -111,7 +112,7 @@ class WeightSyncReport(Observation):
     deserialize_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ProgressReport(Observation):
     """Progress heartbeat of a worker (rows 12, 13).
 
@@ -126,7 +127,7 @@ class ProgressReport(Observation):
     unchanged_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class CallTiming(Observation):
     """Seconds that a worker took for a method (rows 15, 16). `stage` is its pipeline stage, if any."""
 
@@ -144,7 +145,7 @@ class RpcStage(StrEnum):
     BODY = "response_data"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RpcReport(Observation):
     """One remote call, with the seconds of each stage (rows 22-33).
 
@@ -169,7 +170,7 @@ class RpcReport(Observation):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class WorkerHealth(Observation):
     """Health that a worker reports of itself every 10 s (row 38): gigabytes, percent, bytes."""
 
@@ -189,7 +190,7 @@ class RequestState(StrEnum):
     ERROR = "processing_error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RequestReport(Observation):
     """A worker's telemetry of one request."""
 
@@ -209,7 +210,7 @@ class Delivery(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class EventReport(Observation):
     """One event between train and rollout (rows 41-44).
 
@@ -239,7 +240,7 @@ class LockState(StrEnum):
     REFUSED = "release refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class LockReport(Observation):
     """Request of `owner` for the lock `lock`, or its release.
 
@@ -258,7 +259,7 @@ class LockReport(Observation):
     token: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class LogFinding(Observation):
     """A log line with its kind and its role (`core.logs`).
 
@@ -271,7 +272,7 @@ class LogFinding(Observation):
     generic: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class Written(Observation):
     """Part of the output tail of a failed rank, sent by its wrapper. Part 0 is the end of the output."""
 
@@ -279,14 +280,14 @@ class Written(Observation):
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class NcclReport(Observation):
     """A line of NCCL's own log that its monitor selected (row 10)."""
 
     line: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ExitReport(Observation):
     """Exit code or signal of a rank; None if it is unknown. `by_us`: gpu-recovery had stopped the rank."""
 
@@ -295,7 +296,7 @@ class ExitReport(Observation):
     by_us: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class XidReport(Observation):
     """XID in the kernel log of an instance. `asks` is its class (`core.xid.XidClass`)."""
 
@@ -304,19 +305,19 @@ class XidReport(Observation):
     gpu: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class SilenceReport(Observation):
     """An instance that was last seen `silent_s` seconds before this observation."""
 
     silent_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RestartReport(Observation):
     """An instance that booted at `at_s` while the attempt ran, without a reboot by gpu-recovery."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class PairReport(Observation):
     """One pairwise test: its round, its instances and its result (`core.diagnosis.pairwise_test`)."""
 
@@ -326,7 +327,7 @@ class PairReport(Observation):
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class FlightReport(Observation):
     """State of one process group in the flight recorder of a process (`core.diagnosis.flight_recorder`).
 
@@ -361,7 +362,7 @@ class FlightReport(Observation):
     op: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ProbeReport(Observation):
     """A probe of this instance that has run. It need not run again, with any result."""
 

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.quantiles import normal_quantile, skewness_factor, student_quantile
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 MAD_TO_SIGMA = 1.4826
 """Ratio of the standard deviation to the median absolute deviation, for normally distributed numbers."""
@@ -79,7 +79,7 @@ def beyond_sigma(values: Mapping[str, float], sigma: float) -> list[str]:
     return sorted(name for name, value in values.items() if value > limit)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class GuardResult:
     """Result of the guard for the calls of one method.
 
@@ -114,7 +114,7 @@ def compare(calls: Calls, by: Thresholds, groups: Mapping[str, int] | None = Non
     return _by_single_calls(workers, by)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Compared:
     """One worker: its ratio to the median of its group, its calls, and the calls and the number of its group."""
 

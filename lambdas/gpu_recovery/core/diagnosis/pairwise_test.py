@@ -15,16 +15,16 @@ alone; else both stay suspected. One slow instance is found among 4 or more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.observations import PairReport
 from gpu_recovery.core.diagnosis.outliers import median
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 Groups = tuple[tuple[str, ...], ...]
 """Groups of instance ids that run a test together."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Found:
     """Result of the pairwise tests: instance ids, sorted.
 

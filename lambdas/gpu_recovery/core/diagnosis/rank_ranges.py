@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 TEXT_MAX = 1_000
 """Upper bound of the characters of a text. A sender leaves a longer text out, and the members are then unknown."""
@@ -20,7 +21,7 @@ _TEXT = re.compile(rf"{_RANGE}(?:,{_RANGE})*", re.ASCII)
 _PART = re.compile(r"(\d+)(?:-(\d+)(?:/(\d+))?)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankRanges:
     """Ranks as ranges in the order of the text."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Match:
     """One match of a rule.
 
@@ -30,7 +31,7 @@ class Match:
     follows: bool = False
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Rule:
     """One row of the catalogue.
 
@@ -49,7 +50,7 @@ class Rule:
     source: str = "seed 002"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RuleFinding:
     """A match with its sentences in both languages."""
 

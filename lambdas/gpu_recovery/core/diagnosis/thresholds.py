@@ -5,10 +5,10 @@ The values are those of the fault catalogue (docs/diagnosis.md) unless noted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Thresholds:
     """Thresholds in seconds, gigabytes (10^9 bytes), percent and ratios. A diagnosis names their version."""
 

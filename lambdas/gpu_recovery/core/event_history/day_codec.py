@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
 from gpu_recovery.core.event_history.roll_up import Figures, GroupKey, JobStanding, Runs, Standing
 from gpu_recovery.core.event_history.streams import DAYS_KEPT, HistoryItem, StoredItem
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.published_events import utc_text
 
 DAYS, STANDINGS, LATE_DAYS = "days", "standings", "days#late"
@@ -64,7 +65,7 @@ def day_texts(items: Iterable[StoredItem]) -> dict[date, tuple[datetime, str]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DayProgress:
     """A day that is rolled up in part.
 

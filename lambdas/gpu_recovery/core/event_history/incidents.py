@@ -7,7 +7,6 @@ ended. An incident of an instance begins with the message about it and ends when
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -20,6 +19,7 @@ from gpu_recovery.core.event_history.streams import (
 )
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import RUNS, TERMINAL, JobStatus
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.published_events import utc_text
 
 INSTANCES_MAX = 8
@@ -49,7 +49,7 @@ _INSTANCE_OUTCOMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Phase:
     """A status within an incident. `until` is None while it lasts."""
 
@@ -59,7 +59,7 @@ class Phase:
     until: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Incident:
     """An incident.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEvent
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Interval:
     """A status of a record, from `since` to `until`; "" while there was no record.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 REASON_CHARACTERS_MAX = 2_000
 """Characters of a sentence that the history keeps."""
@@ -41,7 +41,7 @@ class RecordedEventUnreadable(RecoveryError):
     """An event that does not follow its schema."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Failure:
     """The first rank of an attempt that failed."""
 
@@ -50,7 +50,7 @@ class Failure:
     exit_code: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Finding:
     """The result of the diagnosis of an attempt; `confidence` in percent."""
 
@@ -63,7 +63,7 @@ class Finding:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Message:
     """A message to operators that the same decision ordered."""
 
@@ -71,7 +71,7 @@ class Message:
     subject: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RecordedEvent:
     """An event of the bus.
 

@@ -15,6 +15,7 @@ from gpu_recovery.core.event_history.intervals import Interval, intervals_of
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import LIVE, RUNS, TERMINAL, WAITING, JobStatus
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 RUNS_MAX = 16
 """Runs of a job that have ended, of which it is not known yet how much work is done again."""
@@ -34,7 +35,7 @@ _DOWN = frozenset(
 _ENDS = {JobStatus.SUCCEEDED: "succeeded", JobStatus.FAILED: "failed", JobStatus.CANCELED: "canceled"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Runs:
     """The runs of a job since it was last known up to when its work was kept.
 
@@ -68,7 +69,7 @@ class Runs:
         return sum(each.total_seconds() for each in lost)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class JobStanding:
     """A job at a moment.
 
@@ -86,7 +87,7 @@ class JobStanding:
     runs: Runs = Runs()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Standing:
     """The jobs that have not ended, and the status of each instance that is present, at a moment."""
 

@@ -7,10 +7,10 @@ the stream of each thing that it is about. The position is made of the event alo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEvent
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.published_events import utc_text
 
 EVENTS_KEPT, INCIDENTS_KEPT, DAYS_KEPT = timedelta(days=90), timedelta(days=365), timedelta(days=730)
@@ -25,7 +25,7 @@ CLAIMS_KEPT = timedelta(days=1)
 """How long a claim is kept after its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class HistoryItem:
     """An item to write: its attributes are added to those of the stored item, whose other attributes stay.
 
@@ -40,7 +40,7 @@ class HistoryItem:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class StoredItem:
     """An item as it is stored, without its stream."""
 

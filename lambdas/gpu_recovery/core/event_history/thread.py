@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 
 from gpu_recovery.core.event_history.incidents import Incident
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 from gpu_recovery.core.event_history.streams import position_of
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 EVENTS_MAX = 400
 """Events that a thread shows at most. A gang of thousands has more: one check for each instance."""
@@ -19,7 +19,7 @@ AFTER = timedelta(hours=2)
 """Time after the end of an incident in which the check of an instance that it does not name still belongs to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Thread:
     """The thread of an incident.
 

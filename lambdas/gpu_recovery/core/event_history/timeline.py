@@ -7,13 +7,13 @@ first failure, and what happened to its instance. Ranks whose instances went thr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.event_history.incidents import Phase
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.core.task import RankFailure
 
@@ -25,7 +25,7 @@ NAMED_MAX = 4
 """Instances that a row names at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Mark:
     """A status of the instances of a row: entered by the first at `since`, left by the last at `until`."""
 
@@ -34,7 +34,7 @@ class Mark:
     until: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankRow:
     """Ranks of equal course.
 
@@ -52,7 +52,7 @@ class RankRow:
     marks: tuple[Mark, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Moment:
     """A change of status of a job."""
 

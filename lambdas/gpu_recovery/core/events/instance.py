@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceEvent:
     """A fact about one EC2 instance."""
 
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceObserved(InstanceEvent):
     """ECS reported the container instance at version `ecs_version`, by an event or by DescribeContainerInstances."""
 
@@ -37,7 +38,7 @@ class InstanceObserved(InstanceEvent):
     """ECS health checks of the instance, in a description only. Each new report is delivered as its own event."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class CheckRequested(InstanceEvent):
     """A job requested a health check of the instance after `attempt` ended; `may_reboot` if a reboot may follow.
 
@@ -64,7 +65,7 @@ class CheckRequested(InstanceEvent):
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class CheckEnded(InstanceEvent):
     """The health check `check_id` ended with `verdict`; `at` is the earlier end time of ECS and the instance."""
 
@@ -72,7 +73,7 @@ class CheckEnded(InstanceEvent):
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RepairRequested(InstanceEvent):
     """A rank of `attempt` cannot be stopped on this instance, so only a reboot confirms its end.
 
@@ -85,14 +86,14 @@ class RepairRequested(InstanceEvent):
     awaited: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RebootUncertain(InstanceEvent):
     """The function that requested the reboot of `epoch` died, so it is unknown whether EC2 received the request."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RepairRefused(InstanceEvent):
     """EC2 refused the reboot or replacement of `epoch`; `sentence` says why."""
 
@@ -100,7 +101,7 @@ class RepairRefused(InstanceEvent):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RepairHeld(InstanceEvent):
     """Re-validation before the repair of `epoch` showed that it may not begin now; `sentence` says why."""
 
@@ -108,14 +109,14 @@ class RepairHeld(InstanceEvent):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class MachineSeen(InstanceEvent):
     """A poll of EC2 showed the instance in `state`."""
 
     state: Ec2InstanceState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class HealthReported(InstanceEvent):
     """A health source reported the status of the instance.
 
@@ -133,7 +134,7 @@ class HealthReported(InstanceEvent):
     """Time of the source's last update; None if it gives none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceSilent(InstanceEvent):
     """The heartbeat of the instance timed out; its agent was last seen at `seen_at`.
 
@@ -144,7 +145,7 @@ class InstanceSilent(InstanceEvent):
     heard: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceHeard(InstanceEvent):
     """The agent of an instance with a missing heartbeat reported again; `at` is the time of that report.
 
@@ -154,7 +155,7 @@ class InstanceHeard(InstanceEvent):
     heard: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceBooted(InstanceEvent):
     """The agent reported another boot: the instance booted at `booted_at`, by the server's clock and the uptime.
 
@@ -168,7 +169,7 @@ class InstanceBooted(InstanceEvent):
     sentence: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class DepartureAnnounced(InstanceEvent):
     """EC2 announced an interruption, retirement, maintenance or rebalance of the instance, or called it off.
 
@@ -184,7 +185,7 @@ class DepartureAnnounced(InstanceEvent):
     called_off: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class QuarantineRequested(InstanceEvent):
     """An operator requested that no work is placed on the instance: `by` is the operator, `because` the reason."""
 
@@ -192,14 +193,14 @@ class QuarantineRequested(InstanceEvent):
     because: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ReleaseRequested(InstanceEvent):
     """An operator released a quarantined instance: `by` is the operator."""
 
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceLookDue(InstanceEvent):
     """The poll of the instance in ECS is due (`look_at`).
 
@@ -210,7 +211,7 @@ class InstanceLookDue(InstanceEvent):
     check_runs: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceDeadlineReached(InstanceEvent):
     """The status reached its deadline `deadline_at`."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.task import RankFailure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Checked:
     """Check result of one instance of an attempt, and whether the instance is under repair because of it."""
 
@@ -21,7 +22,7 @@ class Checked:
     repairing: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class JobEvent:
     """A fact about `attempt` of a job."""
 
@@ -29,7 +30,7 @@ class JobEvent:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class JobPlaced(JobEvent):
     """The scheduler placed the attempt after `attempt` on `instances` (in rank order), from record `version`."""
 
@@ -45,7 +46,7 @@ class JobPlaced(JobEvent):
     """The number of running jobs is limited. The placement is remembered for passes that read an outdated index."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ResourcesShort(JobEvent):
     """The scheduler, from record `version`, rejected the job for now; `sentence` says what is missing.
 
@@ -57,14 +58,14 @@ class ResourcesShort(JobEvent):
     short_of: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class AttemptLaunched(JobEvent):
     """Every rank of the attempt has its ECS task. `ends_hold`: the launch ended a launch hold of the queue."""
 
     ends_hold: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class LaunchRefused(JobEvent):
     """ECS definitely refused a rank, or an instance was no longer free; `lasting` if a retry does not help.
 
@@ -82,26 +83,26 @@ class LaunchRefused(JobEvent):
     authorized: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class NewerTaskSeen(JobEvent):
     """A user started tasks of an adopted job again after the job had ended."""
 
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class AllRanksRunning(JobEvent):
     """The task of every rank is or was running."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RankFailed(JobEvent):
     """A rank of the attempt failed; `failure` is the first failure of the attempt."""
 
     failure: RankFailure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class AllRanksStopped(JobEvent):
     """The end of every rank is confirmed; `failure` is the first failure, None if all ranks succeeded.
 
@@ -112,21 +113,21 @@ class AllRanksStopped(JobEvent):
     own_ends: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class Diagnosed(JobEvent):
     """The reports and logs of the attempt were diagnosed (`core.diagnosis`)."""
 
     conclusion: DiagnosisResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ProgressStopped(JobEvent):
     """No rank of the attempt makes progress, although all ranks run and send heartbeats; `sentence` says since when."""
 
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class TrainingContinued(JobEvent):
     """The training of a relaunched attempt has gone on, so its recovery has succeeded; `sentence` says how we know.
 
@@ -138,7 +139,7 @@ class TrainingContinued(JobEvent):
     kept_until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstancesChecked(JobEvent):
     """Every instance of the attempt has a check result, so the barrier ends; `results` are by instance id.
 
@@ -149,7 +150,7 @@ class InstancesChecked(JobEvent):
     heard_again: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RepairEnded(JobEvent):
     """The repair of an instance of the attempt ended: proved and healthy (`healed`), or it will not come back.
 
@@ -164,7 +165,7 @@ class RepairEnded(JobEvent):
     by_operator: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceNeedsRepair(JobEvent):
     """An instance of the attempt needs a check or repair for a reason that is not from this job."""
 
@@ -172,7 +173,7 @@ class InstanceNeedsRepair(JobEvent):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class InstanceLeaving(JobEvent):
     """An instance of the attempt will be interrupted: Spot interruption, retirement or maintenance."""
 
@@ -180,7 +181,7 @@ class InstanceLeaving(JobEvent):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RankSilent(JobEvent):
     """The heartbeat of the rank on this instance timed out; it was last seen at `seen_at`. `sentence` is for users."""
 
@@ -189,14 +190,14 @@ class RankSilent(JobEvent):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RankHeard(JobEvent):
     """The rank on this instance was seen again; `at` is the time of that heartbeat."""
 
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class RankExited(JobEvent):
     """The agent of this instance reported the end of its rank. The cause of the end comes from ECS."""
 
@@ -204,7 +205,7 @@ class RankExited(JobEvent):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class CancelRequested(JobEvent):
     """The user `by` asked to end the job; with `force`, the node agents end the ranks, too."""
 
@@ -212,7 +213,7 @@ class CancelRequested(JobEvent):
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class SuspendRequested(JobEvent):
     """A suspension of the job was requested, for the job `for_job` or by the user `by`. The job keeps its queue time.
 
@@ -225,21 +226,21 @@ class SuspendRequested(JobEvent):
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class ResumeRequested(JobEvent):
     """The user `by` asked to resume a job that a user suspended."""
 
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class JobLookDue(JobEvent):
     """The poll of the job in ECS is due (`look_at`)."""
 
     look_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass(kw_only=True)
 class JobDeadlineReached(JobEvent):
     """The status reached its deadline `deadline_at`.
 

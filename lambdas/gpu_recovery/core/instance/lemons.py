@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 DAY_S = 86_400.0
 """Seconds of a day."""
@@ -36,7 +37,7 @@ class LemonSignal(StrEnum):
     ALONE_WELL = "single_node_runs"  # a successful run on this instance alone, for single_node_node_failure_rate
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Signal:
     """A signal and its time in Unix seconds; whole seconds in a record."""
 
@@ -44,7 +45,7 @@ class Signal:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _SignalWeight:
     """Weight of a signal kind: each of the first `most` signals removes the share `weight` of the remaining doubt."""
 

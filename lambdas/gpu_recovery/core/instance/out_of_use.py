@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import IN_USE, EcsStatus, InstanceStatus, ListedInstance
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.snapshot import OutOfUse
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class OutOfUseReason:
     """One reason why an instance gets no job: its kind, since when (None if not recorded), and the reason in words."""
 

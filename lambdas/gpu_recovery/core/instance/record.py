@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 
@@ -49,7 +50,7 @@ ENDED_REGISTRATION = ("REGISTRATION_FAILED", "DEREGISTERING", "INACTIVE")
 """The container instance statuses of ECS that end a registration."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Claim:
     """The right of a job's attempt to GPUs of an instance, until the end of its rank is confirmed."""
 
@@ -62,7 +63,7 @@ class Claim:
     """The instance's epoch at launch, which its rank received; None if it received none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RankOnInstance:
     """A job's rank on an instance, by its attempt."""
 
@@ -70,7 +71,7 @@ class RankOnInstance:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Orphans:
     """Ranks that may run on after ECS ended the registration under them (forced deregistration, new registration).
 
@@ -83,7 +84,7 @@ class Orphans:
     ranks: tuple[RankOnInstance, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class CheckRefusal:
     """Why ECS refused to start a health check: its answer, and the missing permission if the deployment lacks one."""
 
@@ -91,7 +92,7 @@ class CheckRefusal:
     lacks: MissingPermission | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class CheckRun:
     """A health check under way. `job_id` is the job that waits for its result, "" for none.
 
@@ -147,7 +148,7 @@ class CheckRun:
         return None if self.task_id else self.refusal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Reboot:
     """A reboot under way, or a stop and start, and the state of the instance before it.
 
@@ -172,7 +173,7 @@ class Reboot:
     deadline_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Quarantine:
     """A quarantine that only an operator ends. It outlasts the registration of the instance with ECS.
 
@@ -198,7 +199,7 @@ class RepairLevel(StrEnum):
     REPLACE = "REPLACE"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RepairNeed:
     """The repair that an instance needs, its evidence, and the job that waits for it.
 
@@ -221,7 +222,7 @@ class RepairNeed:
     boot_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RepairHold:
     """Why a needed repair is blocked, and since when; `told` are the jobs that were asked to leave.
 
@@ -241,7 +242,7 @@ class RepairHold:
         return max(self.since, self.counted_from or self.since)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Fault:
     """A fault that a health source reported and only a repair cures, with the repair level that it asks for."""
 
@@ -250,7 +251,7 @@ class Fault:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class HealthReport:
     """The last report of a health source."""
 
@@ -283,7 +284,7 @@ class HealthReport:
         return updated_at is not None and updated_at > (self.updated_at or self.since)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Interruption:
     """An announcement that the instance will, or may, be taken away.
 
@@ -308,7 +309,7 @@ def free_gpus(unclaimed: int, gpus_free: int | None) -> int:
     return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
 
 
-@dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
+@frozen_dataclass()  # without slots, so that it is copied fast, see `core/state_machine.py`
 class ListedInstance:
     """The part of an instance's record that lists of the whole fleet hold.
 
@@ -449,7 +450,7 @@ class ListedInstance:
         return self.departure.sentence if self.departure is not None else ""
 
 
-@dataclass(frozen=True)  # without slots, as its base
+@frozen_dataclass()  # without slots, as its base
 class Instance(ListedInstance):
     """The record of an instance. Its key is the EC2 id, which stays the same after a new registration with ECS."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpu_recovery.core.job.completion import INCIDENT_CLOSED
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
 from gpu_recovery.core.job.stop_timeout import longest_stop_timeout_s
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.task import TaskFact
@@ -36,7 +36,7 @@ class Adoption(StrEnum):
     RECOVER = "recover"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TaskIdentity:
     """The identity that a user's task carries in the environment of its overrides: job, rank and number of ranks."""
 

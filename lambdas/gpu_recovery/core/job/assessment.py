@@ -8,13 +8,13 @@ and `recovering.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.identifiers import LISTED_MAX
 from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind, RankFailure
 
@@ -24,7 +24,7 @@ ASKS_FOR_SUSPENSION = 75
 """Exit code of a rank that asks for its own suspension (`go_suspend()`): EX_TEMPFAIL of sysexits.h."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Assessment:
     """Whether the job continues, why, and which of its instances are under repair meanwhile.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 INSTANCES_MAX = 64
 """Upper bound of the instances that a diagnosis result blames. A rack has fewer; a result that would blame more blames
@@ -18,7 +17,7 @@ INSTANCE_CAUSES = (Cause.GPU_FAULT, Cause.DRIVER, Cause.NODE_FAULT)
 passes its check."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DiagnosisResult:
     """The cause of a failure with its instances and its remedy, and the confidence in percent.
 
@@ -95,7 +94,7 @@ class DiagnosisResult:
         return f"diagnosis: undecided, possible causes: {causes}: {self.sentence}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PastDiagnosis:
     """The outcome of an earlier diagnosis: `held` says whether its remedy held, None if that is unknown."""
 

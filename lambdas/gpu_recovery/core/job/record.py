@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.status import LIVE, PLACED, RUNS, TERMINAL, WAITING, JobStatus
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.quota import QuotaKey
@@ -80,7 +81,7 @@ UNCOUNTED = frozenset(
 """Causes of an uncounted relaunch: the attempt does not count towards `attempts_max`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DeniedLaunch:
     """The last launch of a job that AWS denied because the deployment lacks a permission.
 
@@ -99,7 +100,7 @@ class DeniedLaunch:
     pause_s: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class FirstEnd:
     """The first rank that ended in an attempt in which at most half of the ranks ended by themselves."""
 
@@ -108,7 +109,7 @@ class FirstEnd:
     instance_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Suspicion:
     """A repeat offender: an instance repaired because attempts of the job ended there first.
 
@@ -135,7 +136,7 @@ class Suspicion:
         return not self.proved and not self.elsewhere
 
 
-@dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
+@frozen_dataclass()  # without slots, so that it is copied fast, see `core/state_machine.py`
 class ListedJob:
     """The record of a job without its commands and its history, as lists of jobs hold it.
 
@@ -285,7 +286,7 @@ class ListedJob:
         return self.attempts_counted + 1 < self.attempts_max(policy)
 
 
-@dataclass(frozen=True)  # without slots, as its base
+@frozen_dataclass()  # without slots, as its base
 class Job(ListedJob):
     """The record of a job."""
 

@@ -17,13 +17,14 @@ cause, and its reboot has not cured it. Until a stable run, no other instance is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.assessment import is_retried
 from gpu_recovery.core.job.record import FirstEnd, Job, Suspicion
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 
 LISTED_MAX = 3
@@ -62,7 +63,7 @@ def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) ->
     return ends[-1].instance_id if ends and ends[-1].attempt == job.attempt else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class SuspectInstance:
     """The repeat offender of a job and the reason; `again`: an earlier repair on suspicion has not helped."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -83,7 +84,7 @@ class Backend(StrEnum):
     RAY = "ray"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class JobSpec:
     """A training job: `nnodes` instances with `gpus_per_node` GPUs each, and a rank (ECS task) on every instance.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_time import LineTime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ClassifiedLine:
     """A line that the signatures classify.
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.logs.cause_line import cause_line_of
 from gpu_recovery.core.logs.classified_line import ClassifiedLine
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
@@ -77,7 +78,7 @@ _CODE = re.compile(r"\s+(?:raise |return |assert |if |self\.|for |with |\^{2,}|~
 _CHAINED = ("during handling of the above exception", "the above exception was the direct cause")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Classified:
     """The findings of a log in log order, and the line that is the cause; None if the log shows no error.
 

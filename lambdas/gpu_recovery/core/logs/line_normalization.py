@@ -6,8 +6,9 @@ Progress bars are removed as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 LINE_MAX = 4_096
 """Upper bound of characters of a line that are read. Of a longer line, the first and the last half of that are"
@@ -87,7 +88,7 @@ class LineLevel(Enum):
     WARNS = "warns"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LogLine:
     """A normalized line.
 

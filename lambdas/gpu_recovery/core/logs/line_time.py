@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 STAMP_WITHIN = 120
 """A time stamp begins within this number of characters of a line."""
@@ -28,7 +29,7 @@ class Clock(Enum):
     BOOT = "boot"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LineTime:
     """The time of a line. seconds: since the beginning of the clock."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_normalization import LineLevel, LogLine
 
@@ -18,7 +19,7 @@ programs also print that a file was not found or that a package is not installed
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Signature:
     """A wording by which a line is classified. Lines are compared in lower case.
 

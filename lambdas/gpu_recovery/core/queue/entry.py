@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
 from gpu_recovery.core.queue.quota import QuotaKey
@@ -17,7 +18,7 @@ NOTHING: Mapping[Any, Any] = {}
 """The empty mapping: no usual run time is known, or no launch is denied."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Entry:
     """A queued or placed job. Times without a meaning in the status of the job are None.
 
@@ -180,7 +181,7 @@ def running_job(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LastPass:
     """What the scheduler saves about its passes.
 

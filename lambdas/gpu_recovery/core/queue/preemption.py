@@ -6,9 +6,9 @@ Few and cheap jobs are suspended, and only if that is enough for the job to star
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.host_selection import HostPool
 from gpu_recovery.core.queue.priority import Priority
@@ -24,7 +24,7 @@ checkpoint), then the newest job.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Bundle:
     """Jobs that must leave together to free the hosts, ordered by cost, the most expensive last."""
 

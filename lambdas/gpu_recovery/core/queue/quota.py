@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.priority import Priority
 
 ANY = "*"
@@ -50,7 +51,7 @@ def parse_key(text: str) -> QuotaKey:
     return QuotaKey(user, Priority[priority], group)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class QuotaLimits:
     """Quota limits.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.fleet import HoldingLimit
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 
@@ -26,7 +27,7 @@ class OutOfUse(StrEnum):
     DISCONNECTED = "disconnected"  # its ECS agent is not connected, or it is not ACTIVE in ECS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Host:
     """An instance as the queue sees it.
 
@@ -60,7 +61,7 @@ class Host:
     out_of_use: OutOfUse | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class WaitingJob:
     """A queued job.
 
@@ -99,7 +100,7 @@ class WaitingJob:
     denials: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LaunchHold:
     """Jobs that wait because the deployment lacks a permission for their launch.
 
@@ -115,7 +116,7 @@ class LaunchHold:
     has_precedence: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class RunningJob:
     """A job that holds GPUs: placed, running or leaving.
 
@@ -150,7 +151,7 @@ class RunningJob:
     for_job: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Snapshot:
     """One consistent view of the cluster and its queue. The order of its contents has no meaning.
 
@@ -174,7 +175,7 @@ class Snapshot:
     waiting_elsewhere: tuple[WaitingJob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Assignment:
     """The instances of the next attempt of a job, in rank order, each with its epoch at the time of the choice.
 
@@ -190,7 +191,7 @@ class Assignment:
     is_probe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Suspension:
     """A running job that is suspended for `for_job`. `hosts` are its hosts that are kept for that job."""
 
@@ -216,7 +217,7 @@ class RejectionKind(StrEnum):
     PERMISSION = "permission"  # a permission of the deployment, without which AWS denies its launch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Rejection:
     """A job that was not placed, and why.
 
@@ -236,7 +237,7 @@ class Rejection:
     earliest_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Reservation:
     """The hosts that the head of a group's queue is promised, from `at` on; None without an estimate."""
 
@@ -246,7 +247,7 @@ class Reservation:
     at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Placement:
     """The decision about a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
 

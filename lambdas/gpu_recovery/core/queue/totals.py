@@ -6,15 +6,15 @@ The totals come from queue entries, which have no histories. Nodes of a Ray clus
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.priority import Priority, effective
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Total:
     """A number of jobs, with all their instances and GPUs."""
 
@@ -23,7 +23,7 @@ class Total:
     gpus: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PriorityTotals:
     """The jobs of one effective priority. `running`: placed, until they release their GPUs; `queued`: all that wait."""
 

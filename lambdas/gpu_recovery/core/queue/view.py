@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import cached_property
 
 from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.snapshot import Assignment, Placement, Rejection, RejectionKind, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PlacementPreview:
     """What a pass of the scheduler would decide about one job.
 
@@ -36,7 +37,7 @@ class PlacementPreview:
     would_suspend: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)  # without slots, for its cached properties
+@frozen_dataclass()  # without slots, for its cached properties
 class QueueView:
     """The cluster and the queue at one moment, with the placement that a pass would decide.
 

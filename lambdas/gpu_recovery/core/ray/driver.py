@@ -9,10 +9,10 @@ That single failure puts the job back into the queue and is no error.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import Ending, EndingKind
 
@@ -54,7 +54,7 @@ class DriverError(StrEnum):
     JOB_ENTRYPOINT_COMMAND_ERROR = "JOB_ENTRYPOINT_COMMAND_ERROR"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DriverStatus:
     """A submission as Ray reports it; `error_type` as Ray spells it, "" for none; `exit_code` None if it has none."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 CHARACTERS_MAX = 500_000
 """Upper bound of the characters of a chunk. A function may answer with 6 MB, and a character may take six bytes there
 and six more in the API's answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class LogChunk:
     """Some lines of a log without line ends; `end` is the number of log lines up to the last of them."""
 

@@ -11,11 +11,12 @@ job on ECS that has precedence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
 from gpu_recovery.core.queue.snapshot import Snapshot, WaitingJob
@@ -29,7 +30,7 @@ def is_in_the_pool(job: Job) -> bool:
     return job.spec.backend is Backend.RAY and (job.status in LIVE or job.status in QUEUED_STATUSES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PoolSnapshot:
     """The queued jobs, the jobs that hold GPUs of the cluster, and the GPUs of the cluster.
 
@@ -60,7 +61,7 @@ class PoolRejection(NamedTuple):
     short_of: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class PoolPlacement:
     """The admitted jobs in order, and the rejected jobs with a reason each. Every queued job is in one of the two."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import IMAGE
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 ON_A_WORKER = {"worker_node": 1}
 """Default resources of a driver. The head has no GPUs and runs no training, so a driver takes this resource, which only
@@ -34,7 +35,7 @@ CONDA_NAME = re.compile(r"(?!.*\.ya?ml$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}", re.I
 MUST_BE_A_URI = f"must be an address that the cluster itself fetches: {', '.join(f'{name}://' for name in URI_SCHEMES)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class DriverSubmission:
     """A submission to Ray. `runtime_env` is in Ray's form; `metadata` is shown in Ray's own list of jobs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 from gpu_recovery.core.event_history.streams import (
@@ -12,6 +11,7 @@ from gpu_recovery.core.event_history.streams import (
     instance_stream,
     job_stream,
 )
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.history_queries import LATE, following_events, latest_events
@@ -70,7 +70,7 @@ _Found = list[tuple[StoredItem, RecordedEvent]]
 _Matches = Callable[[RecordedEvent], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Cursor:
     """Where a client goes on.
 

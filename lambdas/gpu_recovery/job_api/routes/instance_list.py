@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.core.instance.fault_history import percent
 from gpu_recovery.core.instance.record import PRESENT, InstanceStatus, ListedInstance
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import PAGING, asked_page, page_of, signed_cursor
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route, one_of
@@ -25,7 +25,7 @@ ID, SINCE, LEMON = "id", "since", "lemon"
 ORDERS = (ID, SINCE, LEMON)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class InstanceFilter:
     """What a list of instances shows, and in which order.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpu_recovery.auth import tokens
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import AskedToken, TokenStore
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request
 from gpu_recovery.job_api.response import ApiError, ApiResponse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_recovery.job_api.models.requests import TokenWish, UserTokenWish
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class TokenRoutes:
     """Routes for the tokens of one kind. The path names the holder by the name in `TokenKind.holder_field`.
 

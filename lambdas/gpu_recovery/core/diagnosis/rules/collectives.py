@@ -6,7 +6,6 @@ Seed 002 has no such rows. The rules are those of comparable systems (reference,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.flight_recorder import (
@@ -25,6 +24,7 @@ from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.rules.instances import error_exits
 from gpu_recovery.core.diagnosis.rules.log_lines import program_errors
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 MISMATCHES_MAX = 8
 """Upper bound of the mismatches that are named."""
@@ -39,7 +39,7 @@ def _listed(values: Iterable[object], most: int) -> str:
     return ", ".join(listed[:most]) + more
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class _Flight:
     """Flight records of a case, their analysis, and the places of their ranks."""
 

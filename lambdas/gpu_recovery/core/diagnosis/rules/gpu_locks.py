@@ -16,7 +16,6 @@ design. So the owner and the amount of memory decide.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, Worker
 from gpu_recovery.core.diagnosis.gpu_memory_holders import memory_held_by_others, occupancies, role_of, total_mb
@@ -32,6 +31,7 @@ from gpu_recovery.core.diagnosis.observations import (
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import worker_of
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 NO_OWNER = "?"
 """Text for an unknown holder."""
@@ -77,7 +77,7 @@ def in_vain(case: Case) -> Iterator[LockReport]:
         yield from of_owner
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class _Gone:
     """Evidence that a lock's holder is dead. Only the exit of the holder is a proof."""
 

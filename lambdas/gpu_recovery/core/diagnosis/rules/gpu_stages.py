@@ -15,13 +15,13 @@ on the instance). Two ranks that both call their GPU "0" would count as one GPU.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.cuda_errors import STICKY, CudaError, cuda_error
 from gpu_recovery.core.diagnosis.observations import Check, StageReport
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 CORRECTED_WEIGHT = 0.3
 """Weight of corrected ECC errors. Alone they decide nothing, because ECC corrected them."""
@@ -31,7 +31,7 @@ NO_CHECK = "—"
 """Text for a missing clean check."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class StageFault:
     """A CUDA error on a GPU.
 

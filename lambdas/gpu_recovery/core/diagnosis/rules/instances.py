@@ -10,7 +10,6 @@ class counts (`core.xid`). No GPU is blamed for an error of its program, unless 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import (
@@ -25,6 +24,7 @@ from gpu_recovery.core.diagnosis.observations import (
 )
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Scope, ScopeKind, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile
 
 SOURCE = "the recovery loop"
@@ -48,7 +48,7 @@ SIGNAL_BASE, WRAPPED = 128, frozenset({241, 245, 247, 250})
 """
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class _Meaning:
     """Causes that an exit supports, with weights: `here` at its own place, `job` for the whole job."""
 

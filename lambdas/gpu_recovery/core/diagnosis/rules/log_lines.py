@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms
@@ -22,6 +22,7 @@ from gpu_recovery.core.diagnosis.observations import LogFinding
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 from gpu_recovery.core.identifiers import FILE_PATH
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_normalization import read
 
@@ -58,7 +59,7 @@ _OF_THE_PROGRAM = frozenset(
 """Causes with which a rank ends by itself, so that the other ranks wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _KindMeaning:
     """Meaning of a kind of log line: its cause and weight, its rival, and its words in both languages."""
 

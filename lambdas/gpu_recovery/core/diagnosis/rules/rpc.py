@@ -24,7 +24,6 @@ Every match of a cause has a rival: a second match with at most the same weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.failure_pattern import has_failed
@@ -33,6 +32,7 @@ from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import at_place, at_worker, name_of, once, worker_of
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 REQUEST_TIMEOUT, INTERNAL_ERROR = 408, 500
 CUDA_ERROR, NETWORK_SLOW, WORKER_TIMEOUT = 521, 522, 523
@@ -57,7 +57,7 @@ def is_retryable(status: int) -> bool:
     return status == REQUEST_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _CallMeaning:
     """Rule function: the causes that a call supports under a condition, the main cause first, then its rivals."""
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +42,7 @@ from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import at_worker, instance_scope, name_of, worker_of, worker_scope
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Weight
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 OK = 200
 """HTTP status of an answer without an error."""
@@ -97,7 +97,7 @@ def _regressed(case: Case) -> Iterator[Match]:
                 yield Match(Cause.WORKER_CRASH, worker_scope(name), Weight.HINT, evidence, values)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Stall:
     """A worker with the same value in all of its last heartbeats. Times are Unix seconds."""
 
@@ -168,7 +168,7 @@ def _durations(case: Case) -> Iterator[Match]:
         yield Match(None, worker_scope(name), evidence=(timing.report_id,), values=values)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Calls:
     """Seconds and mean seconds of each worker for one method, with its pipeline stage, its instance and its rank."""
 
@@ -243,7 +243,7 @@ def _not_decidable(case: Case) -> Iterator[Match]:
             yield Match(None, evidence=evidence, values=values)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _SlowCalls:
     """Result of the comparison of one method.
 

@@ -14,7 +14,6 @@ A worker that reports good health may still hang: another thread sends the repor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.failure_pattern import has_no_answer
@@ -29,6 +28,7 @@ from gpu_recovery.core.diagnosis.observations import (
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import at_place, at_worker, name_of, once, worker_of, worker_scope
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Weight
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
 def _requests(case: Case) -> dict[tuple[str, str], dict[RequestState, RequestReport]]:
@@ -119,7 +119,7 @@ def _cpu_overload(case: Case) -> Iterator[Match]:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class _Health:
     """Health of a worker with a call that timed out.
 
