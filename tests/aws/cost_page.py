@@ -347,26 +347,10 @@ def written(text: str, rows: dict[str, Counter[str]]) -> str:
 
 
 def summarised(text: str, rows: dict[str, Counter[str]]) -> str:
-    """A README, in either language, with its few rows and its sum made anew."""
-    for name, chinese in IN_READMES.items():
-        one = rows[name]
-        cells = f"{one['Lambda']:g} | {one['reads']:g} | {one['writes']:g} | {one['ECS'] + one['EC2']:g}"
-        for label in (name, chinese):
-            text = re.sub(rf"^\| {re.escape(label)} \| .*\|$", f"| {label} | {cells} |", text, flags=re.MULTILINE)
+    """A README, in either language, with the sum of the month made anew."""
     total = round(sum(volume * PRICES[name] for name, volume in volumes(rows).items()))
-    text = re.sub(r"About \d+ USD a month for 20", f"About {total} USD a month for 20", text)
+    text = re.sub(r"about \d+ USD a month", f"about {total} USD a month", text)
     return re.sub(r"每月约 \d+ 美元", f"每月约 {total} 美元", text)
-
-
-IN_READMES = {
-    "a task of somebody else starts or ends": "别人的任务开始或结束",
-    "a container instance speaks: a placement, or its agent": "容器实例的事件：放置任务，或 agent 断开重连",
-    "a minute in which nothing happens, 20 instances": "什么都没发生的一分钟，20 台实例",
-    "a job of 8 ranks that trains for half an hour and succeeds": "8 个 rank 的作业，训练半小时后成功",
-    "an incident of 2 ranks, from the fault until the job runs again": "2 个 rank 的故障，从发生到作业恢复运行",
-    "an incident of 8 ranks, from the fault until the job runs again": "8 个 rank 的故障，从发生到作业恢复运行",
-}
-"""The rows that the READMEs show, and what they are called in the Chinese one."""
 
 
 if __name__ == "__main__":
