@@ -186,9 +186,10 @@ def decisions_index() -> str:
 
 
 def _with_notice(text: str) -> str:
-    """Return an English page with a notice below its title."""
+    """Return an English page with a notice below its title. The search finds the page in English only."""
     title, _, rest = text.partition("\n")
-    return f"{title}\n\n{NOTICE}{rest.lstrip()}".replace('src="assets/', 'src="../assets/')
+    text = f"{title}\n\n{NOTICE}{rest.lstrip()}".replace('src="assets/', 'src="../assets/')
+    return f"---\nsearch:\n  exclude: true\n---\n\n{text}"
 
 
 def _is_asset(whole: str) -> bool:
