@@ -25,10 +25,10 @@ COMPARED = {
     "docs/limits.md": "tests/test_docs.py::test_the_fleet_limits_have_the_values_of_the_policy",
 }
 """Pages whose numbers a test compares with the policy."""
-UNITS = r"ms|µs|s|min|minutes?|seconds?|hours?|days?|%|MB|MiB|GiB|GB|kB|KB|KiB|USD|points"
+UNITS = r"h|ms|µs|s|min|minutes?|seconds?|hours?|days?|%|MB|MiB|GiB|GB|kB|KB|KiB|USD|points"
 FIGURE = re.compile(rf"(?<![\w.,/^-])\d[\d,]*(?:\.\d+)?(?: to \d[\d.,]*)? ?(?:{UNITS})(?![\w-])")
 BLOCK = re.compile(r"<!-- (?!Generated)([a-z ]+) -->.*?<!-- end of \1 -->", re.DOTALL)
-SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "hour": 3_600, "day": 86_400, "%": 1}
+SECONDS = {"s": 1, "h": 3_600, "second": 1, "min": 60, "minute": 60, "hour": 3_600, "day": 86_400, "%": 1}
 PAGES = [
     page
     for page in (README, *DOCS.values(), *OTHERS)
