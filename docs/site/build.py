@@ -64,9 +64,10 @@ def main() -> int:
         if source.endswith(".md"):
             _write(place, page(source, places))
     _write("decisions/index.md", decisions_index())
-    for place in sorted(PAGES.rglob("*.md")):
-        if not place.name.endswith(".zh.md") and not place.with_suffix(".zh.md").exists():
-            place.with_suffix(".zh.md").write_text(_with_notice(place.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in sorted(PAGES.rglob("*.md")):
+        chinese = path.with_suffix(".zh.md")
+        if not path.name.endswith(".zh.md") and not chinese.exists():
+            chinese.write_text(_with_notice(path.read_text(encoding="utf-8")), encoding="utf-8")
     for pattern in ASSETS:
         for path in (ROOT / "docs").glob(pattern):
             _copy(path, PAGES / path.relative_to(ROOT / "docs"))
