@@ -38,8 +38,8 @@ from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, DOCS, PAGES, READMES
 
 README_LINES_MAX = 150
 FIRST_SCREEN_LINES = 30
-PATHS_OF_URLS = {"report_gpu/", "report_tasks/"}
-"""Ends of addresses that are written like a folder."""
+PATHS_OF_URLS = {"report_gpu/", "report_tasks/", "dist/"}
+"""Ends of addresses that are written like a folder, and the folder that a release is built into."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key"}
 FOREIGN_NAMES = {"PutItem"}
