@@ -70,10 +70,10 @@ seconds.
 THRESHOLDS_NOTES = {
     "uncounted_relaunches_max": "On Ray, lost races for GPUs have no limit but `queue_timeout_s`.",
     "relapse_window_s": "[Fleet limits](limits.md)",
-    "suspect_repeats": "[Decision 21](decisions/0021-suspicion-by-repetition.md)",
+    "suspect_repeats": "[Decision 21](decisions/0021-repeat-offender-instances.md)",
     "lemon_order": "[Fault history](diagnosis.md#fault-history-and-lemon-score)",
     "diagnose": "[Diagnosis](diagnosis.md)",
-    "check_in_background": "[Decision 31](decisions/0031-named-machines-are-checked-aside.md)",
+    "check_in_background": "[Decision 31](decisions/0031-background-checks-of-named-instances.md)",
     "progress_timeout_s": "Only with `diagnose`.",
     "recovered_after_s": (
         "A job that reported progress in the attempt before counts as recovered after `progress_timeout_s` at the "
@@ -88,7 +88,7 @@ THRESHOLDS_NOTES = {
     "verify_timeout_s": "[Levels 3 and 4](deploy.md#check-levels-3-and-4)",
     "heartbeat_stale_s": "Also [`GPUTASKER_TASK_HEARTBEAT_STALE_SECONDS`](deploy.md#thresholds-of-gputasker).",
     "xid_profile": "Set by `gpu-recovery:xid_policy`.",
-    "stable_run_resets_attempts": "[Decision 20](decisions/0020-lasting-forgives.md)",
+    "stable_run_resets_attempts": "[Decision 20](decisions/0020-stable-run-resets-attempts.md)",
     "record_attempts": (
         "Set by `gpu-recovery:record_attempts`, which is on. [Records of jobs](deploy.md#records-of-jobs)"
     ),

@@ -22,7 +22,7 @@ ANSWERS_WITHIN_S = 300.0
 """Seconds that nvidia-smi may take: ten times what eight GPUs take while the driver is not kept loaded (about 30 s)."""
 GPUS_MAX = 256
 TEXT_MAX = 64
-NO_DEVICES = "the driver shows no GPU to the check"
+NO_DEVICES = "the driver shows no GPU to the health check"
 _LOST = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s{0,2}(?:(\d{1,3}):\s)?([0-9a-fA-F:.]{7,20})?"
     r"[^\n]{0,80}?(Unknown Error|is lost)",

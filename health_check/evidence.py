@@ -29,7 +29,7 @@ _OF_AN_ACTION = {
     ),
     RecoveryAction.OTHER: (
         FindingRemedy.CONTACT_SUPPORT,
-        ", which is not known here: see NVIDIA's documentation of the driver's release",
+        ", which this release does not know: see NVIDIA's documentation of the driver",
     ),
 }
 """Remedies of the recovery actions that no reboot carries out, with an addition to the message.
@@ -177,7 +177,7 @@ def _of_a_gpu(gpu: DriverGpu, level: int) -> Iterator[CheckFinding]:
         message = "a spare row could not be mapped in; no reboot brings it back"
         yield _by_driver("ROW_REMAP_FAILED", FindingRemedy.REPLACE_INSTANCE, message, gpu.index)
     if gpu.sram_threshold_exceeded:
-        message = "the count of SRAM errors over its life has passed the threshold"
+        message = "the lifetime count of SRAM errors exceeds the threshold"
         yield _by_driver("SRAM_THRESHOLD_EXCEEDED", FindingRemedy.REPLACE_INSTANCE, message, gpu.index)
     if gpu.remap_pending:
         # Running applications are not affected, so a passive check must not end the jobs on the instance.

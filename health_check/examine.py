@@ -204,6 +204,6 @@ def _answered(finding: CheckFinding) -> CheckFinding:
 def _healthy(examination: Examination, level: int) -> str:
     if level == PASSIVE:
         gpus = counted(len(examination.driver.gpus), "GPU")
-        return f"the kernel log and the driver of {gpus} accuse nothing (passive check)"
+        return f"the kernel log and the driver of {gpus} show no fault (passive check)"
     last = examination.diagnoses[-1].step.level if examination.diagnoses else level
     return summary_of_health(examination.report, last)

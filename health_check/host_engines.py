@@ -1,7 +1,8 @@
 """Host engines of DCGM that others run on the instance, such as that of the GPU-optimized AMIs since July 2026.
 
 The task shares the network of the host, so the kernel lists the sockets of the host's processes to the check as well.
-The check never uses such an engine, but the two may block each other: docs/decisions/0039-an-engine-of-its-own.md.
+The check never uses such an engine, but the two may block each other:
+docs/decisions/0039-host-engine-of-the-health-check.md.
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ from health_check.remedies import ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult
 from health_check.verdict import DCGM, MESSAGE_MAX, CheckFinding, by_check, counted
 
-_CONTRADICTED = "the exit code says that an error was found, and every test of its own document passed"
-_HOST_ENGINE_LATE = "the host engine of the check was killed, gave dcgmi no connection in time, or lost it"
+_CONTRADICTED = "the exit code reports an error, but every test in the output passed"
+_HOST_ENGINE_LATE = (
+    "the host engine of the check was killed, did not accept a connection in time, or lost the connection"
+)
 
 
 def findings_of(
@@ -34,7 +36,7 @@ def findings_of(
         exit_code: the exit code of dcgmi.
         level: the level of the diagnostic.
         expected_gpus: how many GPUs the instance should have; None if unknown.
-        gpus: the GPUs that were examined; None for all. With some GPUs only, the report says nothing about their
+        gpus: the GPUs that were examined; None for all. With some GPUs only, the report is no evidence about their
             number.
         late: whether the host, and no setting and no GPU, may account for the exit code (`ProcessRun.late`).
         driver_late: whether a slow host may have kept nvidia-smi from answering (`DriverReport.late`).
@@ -81,7 +83,7 @@ def _of_result(result: DiagnosticResult) -> Iterator[CheckFinding]:
     """
     errors = result.errors
     if result.failed and not errors:
-        errors = (DiagnosticError(None, None, result.info or "the test failed and named no error"),)
+        errors = (DiagnosticError(None, None, result.info or "the test failed without an error text"),)
     for error in errors:
         severity = remedies.severity_of(error.id, error.severity_number)
         remedy = remedies.remedy_of(error.id, severity)
@@ -99,7 +101,7 @@ def _of_result(result: DiagnosticResult) -> Iterator[CheckFinding]:
                 id=error.id,
                 severity=severity,
                 remedy=remedy,
-                message=error.message or (known.name if known else "an error without text"),
+                message=error.message or (known.name if known else "an error without a text"),
             )
 
 
@@ -137,7 +139,7 @@ def _not_examined(report: DiagnosticReport, level: int, wanted: frozenset[int]) 
         yield by_check("diagnostic", "DIAGNOSTIC_UNREADABLE", FindingRemedy.CONTACT_SUPPORT, message)
     elif not ran or (level > 1 and not hardware):
         kind = "test" if level == 1 else "hardware test"
-        message = f"no {kind} of a GPU ran, and a test that was skipped is not passed"
+        message = f"no {kind} of a GPU ran, and a skipped test does not count as passed"
         yield by_check("diagnostic", "NOTHING_RAN", FindingRemedy.CONTACT_SUPPORT, message)
     elif level > 1 and not any(result.gpus is None for result in hardware):
         examined = {gpu for result in hardware for gpu in result.gpus or ()}

@@ -105,7 +105,7 @@ def switch_findings(events: LoggedErrors, since: datetime | None) -> Iterator[Ch
         remedy = FindingRemedy.IGNORE
         if same[0].is_fatal:
             remedy = FindingRemedy.REBOOT_INSTANCE if current else FindingRemedy.RUN_DIAGNOSTIC
-        root = "; with XID 74 beside it the switch is the likely root" if with_link else ""
+        root = "; together with XID 74, the switch is the likely cause" if with_link else ""
         message = f"{(current or same)[-1].text}{_times(len(same))}{root}"
         yield CheckFinding(KERNEL_LOG, "kernel log", None, f"SXID_{code}", code, None, remedy, message[:MESSAGE_MAX])
 
@@ -147,15 +147,18 @@ class _OneGpu:
     def _of_the_action(self, same: list[XidEvent]) -> XidSummary:
         action = new_action(same[-1])
         if action in (RecoveryAction.UNKNOWN, RecoveryAction.OTHER):
-            xid_class, why = XidClass.DIAG, "the driver changed its recovery action to one that has no name here"
+            xid_class, why = (
+                XidClass.DIAG,
+                "the driver changed its recovery action to an action that this release does not know",
+            )
         elif not action.asks:
             xid_class, why = XidClass.IGNORE, "the driver's recovery action was cleared"
         elif action is RecoveryAction.RECOVER_IMEX_DOMAIN and self._present_action() is not RecoveryAction.NONE:
-            xid_class, why = XidClass.CONFIG, "the driver asks for a recovery of the IMEX domain, and for no reboot"
+            xid_class, why = XidClass.CONFIG, "the driver asks for a recovery of the IMEX domain, not for a reboot"
         elif action is RecoveryAction.DRAIN_P2P:
-            xid_class, why = XidClass.DIAG, f"the driver asked for {action}, after which it must be asked again"
+            xid_class, why = XidClass.DIAG, f"the driver asked for {action}; after that its state must be read again"
         elif self._present_action() is RecoveryAction.NONE:
-            xid_class, why = XidClass.DIAG, f"the driver asked for {action} and does not any more"
+            xid_class, why = XidClass.DIAG, f"the driver asked for {action}, but no longer does"
         else:
             xid_class, why = XidClass.REBOOT, f"the driver asks for {action}"
         return self._entry(RECOVERY_ACTION_CHANGED, same, xid_class, why)
@@ -179,11 +182,11 @@ class _OneGpu:
             if action is RecoveryAction.NONE:
                 return self._entry(code, same, XidClass.IGNORE, "cleared by the driver since")
             if action is not None and action.asks and (xid_class is not XidClass.REBOOT or self._waits(row, action)):
-                return self._entry(code, same, XidClass.FOLLOW_OTHER, "the driver's recovery action speaks for it")
+                return self._entry(code, same, XidClass.FOLLOW_OTHER, "the driver's recovery action confirms it")
             if xid_class is XidClass.REBOOT and self._is_denied(row):
                 xid_class, why = XidClass.DIAG, "the driver asks for no recovery of this GPU"
         if not current and xid_class in (XidClass.REBOOT, XidClass.REPLACE):
-            xid_class, why = XidClass.DIAG, "it was before the time that is asked about"
+            xid_class, why = XidClass.DIAG, "it is older than the period that is examined"
         return self._entry(code, same, xid_class, why)
 
     def _class(self, code: int, row: KnownXid, same: Sequence[XidEvent]) -> tuple[XidClass, str]:
@@ -194,11 +197,11 @@ class _OneGpu:
             decoded = {nvlink.decode(event, links[nvlink.link_of(event)]) for event in same}
             xid_class = nvlink.worst({each for each in decoded if each is not None}) or xid_class
         if row.repeated and self._incidents(code, same) > 1:
-            return row.repeated, "it came again on this GPU"
+            return row.repeated, "it occurred again on this GPU"
         if xid_class is XidClass.FOLLOW_OTHER and self._is_alone(code):
-            return row.alone or XidClass.DIAG, "without another XID that it follows"
+            return row.alone or XidClass.DIAG, "without another XID before it"
         if code == DOUBLE_BIT_ERROR and {event.code for event in self.events} & set(ROW_REMAPPED):
-            why = "a row waits to be remapped, which takes a reset"
+            why = "a row waits to be remapped, which needs a reset"
         return xid_class, why
 
     def _cause_without_record(self, code: int, same: Sequence[XidEvent]) -> int | None:
@@ -255,7 +258,7 @@ class _OneGpu:
         row = known(code, self.policy)
         index = self.driver.index_of(self.address)
         where = f" at {self.address}" if self.address else ""
-        parts = [f"{row.mnemonic or 'in no catalogue'}{where}{_times(len(same))}", why, same[-1].text]
+        parts = [f"{row.mnemonic or 'not in the catalogue'}{where}{_times(len(same))}", why, same[-1].text]
         return XidSummary(
             code,
             row.mnemonic,

@@ -216,7 +216,7 @@ EXITS: Mapping[int, KnownExit] = {
     KILLED: KnownExit(
         "DIAGNOSTIC_KILLED",
         FindingRemedy.RESTART_APP,
-        "somebody else killed the diagnostic, most likely the host because it was out of memory",
+        "another process killed the diagnostic, most likely the kernel because the host was out of memory",
     ),
     NOT_EXECUTABLE: KnownExit("DCGMI_NOT_EXECUTABLE", FindingRemedy.FIX_CONFIGURATION, "dcgmi cannot be executed"),
     NOT_INSTALLED: KnownExit("DCGMI_NOT_INSTALLED", FindingRemedy.FIX_CONFIGURATION, "dcgmi is not installed"),
@@ -225,7 +225,7 @@ EXITS: Mapping[int, KnownExit] = {
 CUT_SHORT = KnownExit(
     "DIAGNOSTIC_CUT_SHORT",
     FindingRemedy.RESTART_APP,
-    "less than half of the time was left when the diagnostic began, so its deadline says nothing about a GPU",
+    "less than half of the time was left when the diagnostic began, so a missed deadline is no evidence about a GPU",
 )
 """The meaning of DEADLINE_PASSED if the diagnostic began late."""
 
@@ -244,4 +244,4 @@ def exit_meaning(exit_code: int, *, late: bool = False) -> KnownExit:
         return EXITS[exit_code]
     if exit_code in SIGNALLED:
         return KnownExit("DIAGNOSTIC_SIGNALLED", FindingRemedy.RESTART_APP, f"signal {exit_code - 128} ended it")
-    return KnownExit("UNKNOWN_EXIT_CODE", FindingRemedy.CONTACT_SUPPORT, "dcgmi ended in a way it has no name for")
+    return KnownExit("UNKNOWN_EXIT_CODE", FindingRemedy.CONTACT_SUPPORT, "dcgmi ended with an unknown exit code")

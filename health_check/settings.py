@@ -91,7 +91,7 @@ class CheckSettings:
             verdict_key=_required(environment, "VERDICT_KEY"),
             level=level,
             expected_gpus=reader.number(
-                "EXPECTED_GPUS", 0, 1_024, FindingRemedy.CONTACT_SUPPORT, "nobody can tell whether a GPU is missing"
+                "EXPECTED_GPUS", 0, 1_024, FindingRemedy.CONTACT_SUPPORT, "a missing GPU cannot be detected"
             ),
             timeout_s=timeout_s or TIMEOUT_S_BY_LEVEL[level],
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
@@ -143,7 +143,7 @@ class _Reader:
         names = {name: gpu_name(name) for name in texts}
         wrong = [name for name, known in names.items() if known is None]
         if wrong:
-            what = f"has {wrong[0][:SHOWN_MAX]!a}, no index, UUID or PCI address of a GPU"
+            what = f"has {wrong[0][:SHOWN_MAX]!a}, not an index, UUID or PCI address of a GPU"
             self._cannot("FOCUS", FindingRemedy.IGNORE, what, "all GPUs are examined")
         suspects = tuple(dict.fromkeys(known for known in names.values() if known is not None))
         if len(suspects) > FOCUS_MAX:
@@ -160,7 +160,7 @@ class _Reader:
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
             what = f"is {text[:SHOWN_MAX]!a}, no time in ISO 8601"
-            self._cannot(name, FindingRemedy.IGNORE, what, "everything since the boot counts")
+            self._cannot(name, FindingRemedy.IGNORE, what, "all entries since the boot are examined")
             return None
 
     def policy(self) -> XidPolicy:
@@ -168,7 +168,7 @@ class _Reader:
         text = self._text("XID_POLICY") or XidPolicy.NVIDIA
         if text not in set(XidPolicy):
             what = f"is {text[:SHOWN_MAX]!a}, none of {', '.join(XidPolicy)}"
-            self._cannot("XID_POLICY", FindingRemedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is followed")
+            self._cannot("XID_POLICY", FindingRemedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is used")
             return XidPolicy.NVIDIA
         return XidPolicy(text)
 

@@ -183,7 +183,7 @@ ACKNOWLEDGED = (
     Acknowledged(
         "Serverless-SNSRedrivePolicy",
         "GpuRecoveryState/Operators/Endpoint*/Resource",
-        "SNS counts what it could not deliver, and an alarm shows it; e-mail goes out all the same.",
+        "SNS counts what it could not deliver, and an alarm shows it; e-mail is sent nevertheless.",
     ),
     Acknowledged(
         _POLICY,

@@ -1,11 +1,11 @@
 """CloudWatch alarms of the stack. Every alarm notifies the operators' topic.
 
-An alarm means that the stack may be unable to heal faults by itself. Its description says in one sentence what is
-wrong and names the runbook for it.
+An alarm means that the stack may be unable to repair faults by itself. The first sentence of its description states the
+problem, the second names the runbook.
 
 There is one alarm for each cause that operators handle alike, over all functions, rules or tables concerned. The graphs
 of the dashboard show which of them it is. An alarm notifies once until it is OK again. So each queue and each topic has
-an alarm of its own. The reconciler and the scheduler share no alarm on errors, silence or lateness. Both share the
+an alarm of its own. The reconciler and the scheduler share no alarm on errors, missing runs or delay. Both share the
 alarms on throttling, on stopped loops and on undelivered events with the other functions.
 
 Missing data: a count of failures is sent only if there are failures, so missing data is not breaching. There are two
@@ -43,13 +43,13 @@ REBOOTS_PER_HOUR_MAX = 5
 """Reboots within an hour above which an alarm is raised."""
 FOR_READERS = ("EventRecorder",)
 """Functions that only write for readers. They send nothing, so they cannot loop. If they are throttled, Lambda repeats
-their events for an hour and then stores them, where another alarm sees them."""
+their events for an hour and then stores them in a dead-letter queue, which has an alarm."""
 REFUSED_TOGETHER = {
-    "Jobs": {"Jobs": "jobs"},
-    "Instances": {"Instances": "instances", "EventHistory": "events"},
+    "JobTableThrottled": {"Jobs": "jobs"},
+    "InstanceTableThrottled": {"Instances": "instances", "EventHistory": "events"},
 }
-"""Tables that share an alarm on refused calls, with their names in its description, by the name of the alarm. The event
-history has no alarm of its own, because nothing is healed later if it is refused."""
+"""Tables that share an alarm on throttled calls, with their names in its description, by the name of the alarm. The
+event history has no alarm of its own, because recovery does not depend on it."""
 MESSAGE_AGE_S_MAX = 300
 """Age in seconds of the oldest message for the scheduler above which an alarm is raised."""
 
@@ -83,14 +83,14 @@ class Alarms(Construct):
             above=OVERDUE_S_MAX,
             evaluations=2,
             notify_ok=True,
-            sentence="A job or an instance is long past its deadline and nothing moves it",
+            sentence=f"A job or an instance is more than {OVERDUE_S_MAX // 60} minutes past its deadline",
         )
         self._alarm(
             "BreakerOpen",
             "breaker-open",
             our_metric("BreakerOpenSeconds", "Maximum"),
             notify_ok=True,
-            sentence="So many instances look bad at once that no repair begins",
+            sentence="The circuit breaker is open: many instances are suspected at once, and no new repair begins",
         )
         self._alarm(
             "RecoveryPaused",
@@ -98,11 +98,11 @@ class Alarms(Construct):
             our_metric("PausedSeconds", "Maximum"),
             above=PAUSED_S_MAX,
             notify_ok=True,
-            sentence="Recovery has been paused for four hours: faults are not healed",
+            sentence="Recovery has been paused for four hours: no instance is repaired",
         )
         self._alarm(
-            "RebootsMany",
-            "reboots-many",
+            "ManyReboots",
+            "many-reboots",
             our_metric("Reboots", "Sum", HOUR),
             above=REBOOTS_PER_HOUR_MAX,
             sentence=f"More than {REBOOTS_PER_HOUR_MAX} instances were rebooted within an hour",
@@ -111,65 +111,66 @@ class Alarms(Construct):
     def _notifications(self, watched: MonitoredResources) -> None:
         for name, topic in watched.topics.items():
             self._alarm(
-                f"{name}Unreached",
-                "notices-lost",
+                f"{name}DeliveryFailed",
+                "notifications-not-delivered",
                 undelivered(topic),
                 sentence=f"SNS could not deliver a message of the topic {name} to a subscriber",
             )
         self._alarm(
             "NoticesFailed",
-            "notices-lost",
+            "notifications-not-delivered",
             our_metric("NoticesFailed", "Sum"),
             recurring=True,
-            sentence="Messages to operators cannot be published; they are kept and tried again",
+            sentence="Messages to operators cannot be published; they stay saved and are tried again",
         )
         self._alarm(
-            "WordsUnsaid",
-            "words-unsaid",
+            "EventsNotSent",
+            "events-not-sent",
             our_metric("Unsaid", "Sum"),
             recurring=True,
-            sentence="Events on the bus or calls for other functions cannot be sent; they are kept and tried again",
+            sentence="Events on the bus or wake-ups of functions cannot be sent; they stay saved and are tried again",
         )
 
     def _dead_letters(self, watched: MonitoredResources) -> None:
         for name, queue in watched.dead_letter_queues.items():
             depth = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
-            self._alarm(f"{name}NotEmpty", "dead-letters", depth, sentence=f"Messages that nobody could handle: {name}")
+            sentence = f"The dead-letter queue {name} has messages"
+            self._alarm(f"{name}NotEmpty", "dead-letters", depth, sentence=sentence)
         self._alarm(
             "FunctionEventsLost",
             "events-lost",
             total(_of_functions(watched.asynchronous, "DestinationDeliveryFailures")),
-            sentence="A function gave up an event, and not even the queue of failed events could take it",
+            sentence="An event was lost: a function failed on it, and the dead-letter queue did not accept it",
         )
         for name, metric, sentence in (
-            ("RulesFailed", "FailedInvocations", "EventBridge gave up events of a rule for good"),
+            ("RuleInvocationsFailed", "FailedInvocations", "EventBridge stopped trying to deliver events of a rule"),
             (
-                "RulesLost",
+                "RuleEventsLost",
                 "InvocationsFailedToBeSentToDlq",
-                "EventBridge could put events of a rule nowhere: they are gone",
+                "EventBridge lost events of a rule: the dead-letter queue did not accept them",
             ),
         ):
             self._alarm(name, "events-lost", total(_of_rules(watched, metric)), sentence=sentence)
         self._alarm(
-            "RulesDeadLettered",
+            "RuleEventsDeadLettered",
             "dead-letters",
             total(_of_rules(watched, "InvocationsSentToDlq")),
-            sentence="EventBridge could not deliver events of a rule and has put them aside",
+            sentence="EventBridge could not deliver events of a rule, and stored them in the dead-letter queue",
         )
 
     def _functions(self, watched: MonitoredResources) -> None:
         for name, functions in watched.function_groups.items():
             errors: dict[str, cloudwatch.IMetric] = {**_of_functions(functions, "Errors")}
             if name == SCHEDULER:
-                # The scheduler counts failures of single jobs and does not raise them: its messages would come back and
-                # hold back all others of the FIFO queue.
+                # The scheduler counts failures of single jobs and does not raise them. Otherwise its message would
+                # return to the FIFO queue and block all others.
                 errors["placements"] = our_metric("PlacementsFailed", "Sum")
             self._alarm(
                 f"{name}Errors",
                 "function-errors",
                 total(errors),
                 recurring=True,
-                sentence=f"Errors again and again in {', '.join(functions)}",
+                sentence=f"Repeated errors of {', '.join(functions)}",
             )
         acting = {name: function for name, function in watched.functions.items() if name not in FOR_READERS}
         self._alarm(
@@ -177,28 +178,28 @@ class Alarms(Construct):
             "function-throttled",
             total(_of_functions(acting, "Throttles")),
             recurring=True,
-            sentence="Lambda refuses to run functions: no concurrency is left in the account or the function's limit",
+            sentence="Lambda throttles functions: the concurrency limit of the account or of the function is reached",
         )
         # Lambda sends this metric only where its detection of recursive loops is on: not in every region, and by the
         # template not for the two functions that wake themselves.
         self._alarm(
-            "FunctionsStopped",
-            "function-stopped",
+            "RecursiveLoopStopped",
+            "recursive-loop-stopped",
             total(_of_functions(acting, "RecursiveInvocationsDropped")),
-            sentence="Lambda has stopped a function because it counts a chain of messages as an endless loop",
+            sentence="Lambda has stopped a function, because it counts a chain of messages as a recursive loop",
         )
 
     def _schedules(self, watched: MonitoredResources) -> None:
         # A reconciler that does not run sends no data points, so missing data is breaching.
         self._alarm(
-            "ReconcilerSilent",
-            "reconciler-silent",
+            "ReconcilerNotRunning",
+            "reconciler-not-running",
             watched.reconciler.metric_invocations(period=FIVE_MINUTES),
             below=1,
             evaluations=2,
             missing=cloudwatch.TreatMissingData.BREACHING,
             notify_ok=True,
-            sentence="The reconciler has not run for ten minutes: deadlines pass unnoticed",
+            sentence="The reconciler has not run for ten minutes: deadlines pass without action",
         )
         for name, sentence in (
             ("Scheduler", "A message for the scheduler is older than five minutes: jobs are not placed"),
@@ -224,11 +225,11 @@ class Alarms(Construct):
                 )
             }
             self._alarm(
-                f"{name}Refused",
-                "tables",
+                name,
+                "dynamodb-throttled",
                 total(refused, filled=True),
                 recurring=True,
-                sentence=f"DynamoDB refuses reads, writes or queries of the table of {' or of '.join(tables.values())}",
+                sentence=f"DynamoDB throttles the table of {' or of '.join(tables.values())}",
             )
         # A decision begins with a GetItem and ends with a PutItem. Other throttled or failed operations make a function
         # fail, which the alarms on function errors show.
@@ -239,17 +240,17 @@ class Alarms(Construct):
         }
         self._alarm(
             "TablesFailing",
-            "tables",
+            "dynamodb-throttled",
             total(failing, filled=True),
             recurring=True,
-            sentence="DynamoDB itself fails to read or write",
+            sentence="DynamoDB answers reads or writes with its own errors (5xx)",
         )
         self._alarm(
             "ApiFailing",
             "api-failing",
             watched.api.metric_server_error(period=FIVE_MINUTES, statistic="Sum"),
             recurring=True,
-            sentence="The job API answers with errors of its own (5xx)",
+            sentence="The API answers with server errors (5xx)",
         )
 
     def _alarm(

@@ -95,7 +95,7 @@ def _states() -> list[cloudwatch.IWidget]:
         _graph("Jobs, by status entered", [our_metric(name, "Sum") for name in JOBS_ENTERED]),
         _graph("Instances, by status entered", [our_metric(name, "Sum") for name in INSTANCES_ENTERED]),
         _graph(
-            "Instances that fell silent; jobs LOST for, and too many silent for (s), at the right",
+            "Heartbeat timeouts; seconds of LOST jobs and of reporting outages at the right",
             [our_metric("InstancesSilent", "Sum")],
             right=[our_metric("LostSeconds", "Maximum"), our_metric("DeafSeconds", "Maximum")],
         ),
@@ -124,12 +124,12 @@ def _repairs() -> list[cloudwatch.IWidget]:
     return [
         _graph("Repairs in an hour", [our_metric(name, "Sum", HOUR) for name in repairs]),
         _graph(
-            "Brakes: open or paused for (s); instances under repair at the right",
+            "Fleet limits: seconds with an open breaker or a pause; instances under repair at the right",
             [our_metric("BreakerOpenSeconds", "Maximum"), our_metric("PausedSeconds", "Maximum")],
             right=[our_metric("UnderRepair", "Maximum"), our_metric("BreakerOpened", "Sum")],
         ),
         _graph(
-            "Messages to operators, and words that could not be sent; what else failed at the right",
+            "Messages to operators, and unsent events; other failures at the right",
             [our_metric(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
             right=[our_metric(name, "Sum") for name in ("PlacementsFailed", "SnapshotFailed", "GpuSamplesFailed")],
         ),
@@ -140,7 +140,7 @@ def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     failures = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
     return [
         _graph(
-            "Messages that nobody could handle",
+            "Dead letters: messages that no function could process",
             [
                 queue.metric_approximate_number_of_messages_visible(
                     period=FIVE_MINUTES, statistic="Maximum", label=name

@@ -17,7 +17,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
     """Record one event. If the days were not rolled up for a while and no other recorder does it, roll them up.
 
     An event of another account, region or source is refused (`is_refused`). A roll-up that fails is logged: the next
-    event tries again, and this event is recorded all the same.
+    event tries again, and this event is recorded nevertheless.
 
     Raises:
         Exception: the event could not be recorded. Lambda then retries, and finally sends the event to the dead-letter

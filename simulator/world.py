@@ -215,7 +215,7 @@ class World(WorldView):
     def ask(self, work: Callable[[], object]) -> None:
         """Make an operator's request to the job API.
 
-        Errors of AWS are dropped. After such an error the request may have taken effect all the same.
+        Errors of AWS are dropped. After such an error the request may have taken effect nevertheless.
         """
         with suppress(BotoCoreError, ClientError):
             self.invocations.run("job_api", work)

@@ -302,7 +302,7 @@ def test_the_variables_of_a_rank() -> None:
 def test_the_messages_to_operators() -> None:
     """Every message there is is in the table, with its severity, and no other."""
     page = DOCS["notifications"]
-    (table,) = [one for one in page.tables() if any("quarantined, needs a person" in row[0] for row in one)]
+    (table,) = [one for one in page.tables() if any("quarantined, needs an operator" in row[0] for row in one)]
     told = {(_numbered(bare(subject)), severity) for subject, severity, _ in table[1:]}
     made = messages_about("sft-1", "why").values()
     subjects = [one.subject.partition("] ")[2] for one in made]
@@ -447,7 +447,7 @@ def test_the_outputs_and_alarms(page: Page) -> None:
     outputs = keys("infra/recovery_stack.py")
     assert set(re.findall(r"\boutput ([A-Z]\w+)", page.text)) <= outputs
     assert {span for span in page.spans() if re.fullmatch(r"[A-Z]\w+(Url|Arn|Name)", span)} <= outputs
-    alarms = {f"{name}NotEmpty" for name in keys("infra/queues.py")} | {"ReconcilerSilent", "SchedulerLate"}
+    alarms = {f"{name}NotEmpty" for name in keys("infra/queues.py")} | {"ReconcilerNotRunning", "SchedulerLate"}
     assert {span for span in page.spans() if re.fullmatch(r"\w+(NotEmpty|Silent|Late)", span)} <= alarms
 
 

@@ -1,12 +1,14 @@
-"""Every alarm has its runbook, every runbook its six headings, and every command in them exists."""
+"""Runbooks have the same five sections, and every command in them exists: verbs, operations and options."""
 
 from __future__ import annotations
 
 import re
 import shlex
 
+import botocore.session
 import pytest
 import typer
+from botocore import xform_name
 from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, METRICS, TOTALS
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.redrive import DeadLetterQueue
@@ -18,26 +20,18 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 INDEX = Page(RUNBOOKS / "README.md")
 PAGES = [Page(path) for path in sorted(RUNBOOKS.glob("*.md")) if path.name not in ("README.md", "README.zh.md")]
 ENGLISH = [page for page in PAGES if not page.name.endswith(".zh.md")]
-HEADINGS = ["What it means", "How to confirm", "What to do", "Meanwhile", "When to escalate", "It is over when"]
+HEADINGS = ["What you see", "What it means", "What to do now", "Why it happens", "How you know that it is over"]
 USAGE_ERROR = typer.BadParameter.__mro__[1]
 """What the command line raises for arguments it does not take; typer has no name of its own for it."""
 LINES_MAX = 60
 """A page is read at night, on a small screen."""
-AWS = {
-    "autoscaling",
-    "cloudformation",
-    "cloudwatch",
-    "dynamodb",
-    "ec2",
-    "ecs",
-    "events",
-    "health",
-    "lambda",
-    "logs",
-    "secretsmanager",
-    "sns",
-    "sqs",
-}
+AWS_CUSTOM = {("logs", "tail"): {"since", "filter-pattern", "follow", "format"}}
+"""Commands of the AWS command line that are not API operations, with their options."""
+AWS_RENAMED = {("sns", "subscribe"): {"notification-endpoint"}}
+"""Options whose name on the AWS command line differs from the API: `--notification-endpoint` is `Endpoint`."""
+AWS_GLOBAL = {"output", "query", "region", "profile", "cli-binary-format"}
+"""Options that every command of the AWS command line accepts."""
+SESSION = botocore.session.get_session()
 each_page = pytest.mark.parametrize("page", ENGLISH, ids=lambda page: page.path.stem)
 
 
@@ -62,8 +56,8 @@ def parsed(words: list[str]) -> None:
 
 
 @each_page
-def test_a_runbook_has_the_six_headings(page: Page) -> None:
-    """Whoever has read one knows where to look in all others."""
+def test_a_runbook_has_the_five_sections(page: Page) -> None:
+    """All pages have the same order."""
     (_, *rest) = page.headings()
     assert rest == [(2, heading) for heading in HEADINGS]
     assert page.headings()[0][0] == 1
@@ -73,13 +67,13 @@ def test_a_runbook_has_the_six_headings(page: Page) -> None:
 
 @each_page
 def test_a_runbook_is_short(page: Page) -> None:
-    """It is read at three in the morning."""
+    """An operator reads it at night."""
     assert len(page.text.splitlines()) <= LINES_MAX
 
 
 @each_page
 def test_a_runbook_is_in_the_index(page: Page) -> None:
-    """Once, in one of the two tables."""
+    """One row of the two tables has its link."""
     cells = [cell for table in INDEX.tables() for row in table for cell in row]
     assert sum(f"]({page.path.name})" in cell for cell in cells) == 1
 
@@ -90,13 +84,7 @@ def test_every_command_of_ours_is_one(page: Page) -> None:
     found = commands(page, "gpu-recovery")
     for words in found:
         parsed(words)
-    assert found or page.path.stem in {
-        "words-unsaid",
-        "events-lost",
-        "function-throttled",
-        "reconciler-silent",
-        "tables",
-    }
+    assert found or page.path.stem in {"events-lost", "events-not-sent", "function-throttled", "reconciler-not-running"}
 
 
 @pytest.mark.parametrize("page", [INDEX, *PAGES], ids=lambda page: page.path.stem)
@@ -104,7 +92,7 @@ def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
     """`output X` and `logs F` read the stack's outputs by name."""
     source = (ROOT / "infra" / "recovery_stack.py").read_text() + (ROOT / "infra" / "queues.py").read_text()
     asked = set(re.findall(r"\$\(output (\w+)\)", page.text))
-    functions = {f"{name}FunctionName" for name in re.findall(r"^logs (\w+)$", page.text, re.MULTILINE)}
+    functions = {f"{name}FunctionName" for name in re.findall(r"^ *logs (\w+)$", page.text, re.MULTILINE)}
     asked |= functions
     known = set(re.findall(r'"(\w+)"', source)) | {f"{name}QueueUrl" for name in re.findall(r'"(\w+)": self\.', source)}
     known |= {
@@ -122,10 +110,43 @@ def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
     assert asked <= known
 
 
-@each_page
-def test_commands_of_aws_name_a_service(page: Page) -> None:
-    """A misspelt service costs a minute at night."""
-    assert {words[1] for words in commands(page, "aws")} <= AWS
+@pytest.mark.parametrize("page", [INDEX, *PAGES], ids=lambda page: page.path.stem)
+def test_every_command_of_aws_exists(page: Page) -> None:
+    """Its service, its operation and each of its options are in the models of botocore."""
+    for words in commands(page, "aws"):
+        assert not unknown_in_aws(words), words
+
+
+def unknown_in_aws(words: list[str]) -> set[str]:
+    """Return the service, operation or options of an `aws` command line that do not exist."""
+    service, verb = words[1:3]
+    options = {word.removeprefix("--").partition("=")[0] for word in words[3:] if word.startswith("--")}
+    if (service, verb) in AWS_CUSTOM:
+        return options - AWS_CUSTOM[service, verb] - AWS_GLOBAL
+    if service not in SESSION.get_available_services():
+        return {service}
+    model = SESSION.get_service_model(service)
+    named = {xform_name(name, "-"): name for name in model.operation_names}
+    if verb not in named:
+        return {verb}
+    shape = model.operation_model(named[verb]).input_shape
+    members = {xform_name(name, "-") for name in shape.members} if shape is not None else set()
+    switches = {f"no-{name}" for name in members}
+    return options - members - switches - AWS_GLOBAL - AWS_RENAMED.get((service, verb), set())
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        ("aws ecz list-tasks", "ecz"),
+        ("aws ecs list-task", "list-task"),
+        ("aws ecs list-tasks --clusters C", "clusters"),
+        ("aws logs tail GROUP --sinze 2h", "sinze"),
+    ],
+)
+def test_a_command_of_aws_that_does_not_exist_is_noticed(line: str, unknown: str) -> None:
+    """A wrong service, operation or option fails the test of its page."""
+    assert unknown_in_aws(line.split()) == {unknown}
 
 
 def test_dead_letters_are_looked_at_and_then_given_back() -> None:
@@ -133,7 +154,7 @@ def test_dead_letters_are_looked_at_and_then_given_back() -> None:
     (page,) = [page for page in ENGLISH if page.path.stem == "dead-letters"]
     queues = [row[0] for row in page.tables()[0][1:]]
     assert len(queues) == len(DeadLetterQueue)
-    todo = page.text.partition("## What to do")[2].partition("## Meanwhile")[0]
+    todo = page.text.partition("## What to do now")[2].partition("## Why it happens")[0]
     dry, wet = todo.index("`gpu-recovery redrive --dry-run`"), todo.index("`gpu-recovery redrive`")
     assert dry < wet
     assert not re.search(r"no redrive|Purge the queue", todo)

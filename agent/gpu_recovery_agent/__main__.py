@@ -26,8 +26,8 @@ The node agent of gpu-recovery: reports the ranks of this instance, the health o
 It takes no other arguments. Its settings are variables of the environment: GPU_RECOVERY_API_URL is required, and
 GPU_RECOVERY_TOKEN_FILE, or GPU_RECOVERY_AUTH=sigv4. The page of the agent (agent/README.md) lists them all.
 
-Exit status: 0 after SIGTERM or SIGINT; 77 if the credentials are missing or refused, 78 if another agent speaks for
-this instance or a setting is wrong: a restart mends neither; 1 otherwise.
+Exit status: 0 after SIGTERM or SIGINT; 77 if the credentials are missing or refused, 78 if another agent reports for
+this instance or a setting is wrong: a restart fixes neither; 1 otherwise.
 """
 
 

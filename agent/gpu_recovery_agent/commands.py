@@ -85,9 +85,7 @@ class CommandRunner:
             if not self._is_same_process(live):
                 return
             if not carries(self._proc, live.pid, live.rank, self._reader):
-                text = (
-                    f"order {command.id}: process {live.pid} does not show that it is of job {command.job}; left alone"
-                )
+                text = f"order {command.id}: process {live.pid} may not belong to job {command.job}; not signalled"
                 self._log.once(key, text)
                 return
             executed_at = self._now()
@@ -107,9 +105,9 @@ class CommandRunner:
         if not groups and wrapper and wrapper.ticks == live.ticks and wrapper.group == live.pid:
             groups = [wrapper]  # a shell with its pipeline: it leads its own group and has no children in another group
         for member in groups:
-            self._signal(member, signal.SIGKILL, "its time is over")
+            self._signal(member, signal.SIGKILL, "the order has expired")
         if not groups:
-            self._signal(live, signal.SIGKILL, "its time is over")
+            self._signal(live, signal.SIGKILL, "the order has expired")
 
     def _groups_apart(self, live: LiveRank) -> list[ProcessInfo]:
         """Return a member of each group that may be signalled: groups of the process's children.

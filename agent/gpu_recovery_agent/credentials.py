@@ -80,7 +80,7 @@ class SignedCredentials:
                 return self._provider.get_frozen_credentials()
         except (self._errors.BotoCoreError, self._errors.ClientError, RuntimeError) as error:
             raise AgentSettingsError(
-                f"the credentials of the instance's role cannot be had: {type(error).__name__}"
+                f"the credentials of the instance's role cannot be read: {type(error).__name__}"
             ) from None
         raise AgentSettingsError("there are no credentials to sign with: the instance has no role")
 

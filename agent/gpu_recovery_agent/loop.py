@@ -123,7 +123,7 @@ class Agent:
         facts = self._next_report()
         answer = self._reporter.send(facts, self._schedule.interval_s)
         if answer.kind is ResponseKind.TOO_LARGE and facts.inventory is not None:
-            self._log.write(f"{answer.why}: the report goes again without its inventory")
+            self._log.write(f"{answer.why}: the report is sent again without its inventory")
             facts = self._outbox.without_inventory(facts, clock.monotonic_s())
             answer = self._reporter.send(facts, self._schedule.interval_s)
         self._handle_response(facts, answer, clock.monotonic_s())
@@ -136,7 +136,7 @@ class Agent:
         if answer.kind is ResponseKind.ACCEPTED:
             self._log.over("api", "the API answers again")
             self._log.over("report")
-            self._log.once("heard", "the API hears this agent")
+            self._log.once("heard", "the API accepts the reports of this agent")
             more = self._outbox.acknowledge(facts, inventory_wanted=answer.inventory, now=now)
             self._socket.acknowledge(facts.diagnosis, facts.diagnosis_lost)
             if answer.left_out:
@@ -177,7 +177,9 @@ class Agent:
         """Return as many ranks as a report may have, and other ranks each time, so that each rank is reported soon."""
         if len(live) <= RUNNING_MAX:
             return live
-        self._log.once("many", f"{len(live)} ranks run here; a report has {RUNNING_MAX} of them, in turn")
+        self._log.once(
+            "many", f"{len(live)} ranks run on this instance; each report contains {RUNNING_MAX} of them, in turn"
+        )
         begin = self._batch * RUNNING_MAX % len(live)
         self._batch += 1
         return (live + live)[begin : begin + RUNNING_MAX]

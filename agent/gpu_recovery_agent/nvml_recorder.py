@@ -94,7 +94,7 @@ def main() -> None:
         recorded = record(nvml)
         nvml.nvmlShutdown()
     except (nvml.NVMLError, OSError) as error:
-        _no_nvml(f"NVML cannot be asked: {error}")
+        _no_nvml(f"NVML cannot be read: {error}")
     sys.stdout.write(json.dumps(recorded, indent=1) + "\n")
 
 

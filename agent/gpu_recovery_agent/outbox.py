@@ -118,7 +118,7 @@ class Outbox:
             self._forget_xids(report)
         if is_alone:
             for ended in report.exits:
-                self._log.write(f"{ended.path} is refused by the API and put aside")
+                self._log.write(f"{ended.path} is refused by the API and moved aside")
                 self._running.put_aside(ended)
                 self._sent_alone.discard(ended.signature)
             self._exits = [ended for ended in self._exits if ended not in report.exits]

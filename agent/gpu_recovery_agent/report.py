@@ -66,7 +66,7 @@ def body(
 ) -> dict[str, Any]:
     """Return the report as JSON values.
 
-    It is built anew for every attempt to send it, so it has no age of its own. Each entry about an earlier event has
+    It is built again for every attempt to send it, so it has no age of its own. Each entry about an earlier event has
     an age.
 
     Args:

@@ -36,7 +36,7 @@ class ReportSchedule:
     def succeeded(self, now: float, next_s: float | None) -> None:
         """Schedule the next report after a response.
 
-        `next_s` is the interval that the server asks for, until it asks anew.
+        `next_s` is the interval that the server asks for, until it asks again.
         """
         self.failures, self.sent_at = 0, now
         self.interval_s = next_s if next_s is not None else self.interval_s

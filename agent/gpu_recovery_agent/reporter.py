@@ -56,7 +56,7 @@ class Reporter:
         except AgentSettingsError as error:
             return no_response(str(error))  # the token file may be replaced at this moment
         if answer.kind is ResponseKind.REPLACED:
-            raise AgentEnds(DO_NOT_RESTART, f"{answer.why}: an agent that started later speaks for this instance")
+            raise AgentEnds(DO_NOT_RESTART, f"{answer.why}: an agent that started later reports for this instance")
         return answer
 
     def _post(self, facts: ReportContent, interval_s: float) -> Response:
@@ -97,9 +97,9 @@ class Reporter:
         """
         if not self._has_resynced and answer.last is not None:
             self._has_resynced = True
-            self._log.write(f"{answer.why}: going on from {answer.last}")
+            self._log.write(f"{answer.why}: continuing from {answer.last}")
             self._state.sequence = answer.last
             answer = self._post(facts, interval_s)
         if answer.kind is ResponseKind.STALE:
-            raise AgentEnds(DO_NOT_RESTART, f"{answer.why}: another agent speaks for this instance")
+            raise AgentEnds(DO_NOT_RESTART, f"{answer.why}: another agent reports for this instance")
         return answer

@@ -89,7 +89,7 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
         return (
             _accepted(body)
             if body.get("ok") is True
-            else Response(ResponseKind.UNREACHABLE, f"{why}, in words of nobody we know")
+            else Response(ResponseKind.UNREACHABLE, f"{why}, in an unknown format")
         )
     if status == 400:
         field = _text(body.get("field"))

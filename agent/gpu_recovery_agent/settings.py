@@ -105,7 +105,7 @@ def _url(environment: Mapping[str, str]) -> str:
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.query or parts.fragment:
         raise AgentSettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
     if parts.scheme == "http" and not local:
-        raise AgentSettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
+        raise AgentSettingsError("GPU_RECOVERY_API_URL must begin with https: the token would be sent unencrypted")
     return text
 
 

@@ -57,7 +57,7 @@ class AgentState:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            self._log.once("lock", f"{self._folder} cannot be used, so nothing is kept there: {error.strerror}")
+            self._log.once("lock", f"{self._folder} cannot be used, so no state is stored: {error.strerror}")
             return
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +94,7 @@ class AgentState:
             write_whole(self._folder / "state.json", content, 0o600)
         except OSError as error:
             reason = error.strerror or error
-            self._log.once("state", f"{self._folder / 'state.json'} cannot be written: {reason}; the agent goes on")
+            self._log.once("state", f"{self._folder / 'state.json'} cannot be written: {reason}; the agent continues")
         else:
             self._log.over("state", f"{self._folder / 'state.json'} can be written again")
 
@@ -104,7 +104,7 @@ class AgentState:
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            self._log.write(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
+            self._log.write(f"{self._folder / 'state.json'} cannot be read and is created again: {error}")
             return
         boot_id = content.get("boot_id")
         unreported = content.get("untold")

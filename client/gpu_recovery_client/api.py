@@ -224,7 +224,7 @@ class RecoveryClient(HttpClient):
     # -- the fleet -----------------------------------------------------------------------------------------------------
 
     def fleet(self) -> View:
-        """Return the fleet limits of recovery, and the repairs that they hold back."""
+        """Return the fleet limits of recovery, and the repairs that they block."""
         return self._having("breaker", "GET", "/fleet")
 
     def pause(self, because: str) -> View:

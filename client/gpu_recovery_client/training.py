@@ -154,7 +154,7 @@ def get_whole_life_state() -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{path} holds no whole number") from None
+        raise ValueError(f"{path} does not contain a whole number") from None
 
 
 def rank() -> int:
@@ -236,13 +236,15 @@ def _simulated() -> bool:
     if text == "0":
         if os.environ.get("JOB_ID"):
             warnings.warn(
-                "this job is not run by gpu-recovery-run: it will never hear that it is suspended", stacklevel=3
+                "this job is not run by gpu-recovery-run: it will receive no notice of a suspension", stacklevel=3
             )
         return False
     try:
         after_s = float(text)
     except ValueError:
-        raise ValueError(f"{SIMULATE} is {text!r}; it must be the seconds until the notice, such as 10") from None
+        raise ValueError(
+            f"{SIMULATE} is {text!r}; it must be the number of seconds until the notice, such as 10"
+        ) from None
     if rank() != 0:
         return False
     began = float(os.environ.setdefault(SIMULATED_AT, repr(time.monotonic())))  # later children inherit the time
@@ -263,6 +265,6 @@ def _begin_again() -> None:
             for child in multiprocessing.active_children():
                 child.kill()
         if not of_a_launcher:
-            sys.stderr.write("rehearsal: the program begins again, and should go on where it was\n")
+            sys.stderr.write("rehearsal: the program starts again, and should continue from its checkpoint\n")
             sys.stderr.flush()
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

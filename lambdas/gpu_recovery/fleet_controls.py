@@ -67,5 +67,5 @@ def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_
         TooManyConflicts: other writers saved the record at each of `attempts_max` tries.
     """
     store = recovery.store
-    contended = f"refused {attempts_max} times: others write the brakes all the time"
+    contended = f"refused {attempts_max} times: other functions write the fleet limits at the same time"
     return save_with_retry(store.load_fleet, change, store.save_fleet, attempts_max, contended)

@@ -285,7 +285,7 @@ class Recovery:
         raise_all(f"not everything could be found out about {_record_id(record)}", results.failed)
         if results.notification_failures:
             raise NotificationFailed(
-                f"not everything could be said about {_record_id(record)}", results.notification_failures
+                f"not every message about {_record_id(record)} could be sent", results.notification_failures
             )
 
     def _is_left(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:

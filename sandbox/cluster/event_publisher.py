@@ -52,7 +52,7 @@ class Disturbance:
         return copies + self.release()
 
     def release(self) -> list[Event]:
-        """Return the event that `admit` has held back, if there is such an event."""
+        """Return the event that `admit` has blocked, if there is such an event."""
         held, self._held = self._held, None
         return [] if held is None else [held]
 

@@ -279,7 +279,7 @@ class VirtualFleet:
         self.change(lambda now: instances.update_container_instances_state(self.cluster, request, now))
 
     def register_again(self, instance: ModelInstance) -> None:
-        """Register the deregistered instance anew, unless it is down or off. Orphans run on."""
+        """Register the deregistered instance again, unless it is down or off. Orphans run on."""
         if not self.is_down(instance):
             self.change(lambda now: instances.register_again(self.cluster, instance, now))
 

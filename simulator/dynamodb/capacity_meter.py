@@ -41,7 +41,7 @@ class CapacityMeter:
         self.bytes_read = 0
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Begin to count again."""
         self.reads.clear()
         self.writes.clear()
         self.bytes_read = 0

@@ -96,7 +96,7 @@ class StateCapture:
 
         Args:
             core: the state.
-            anew: whether all groups are put, also the groups with unchanged rows. The tasks are then in id order.
+            again: whether all groups are put, also the groups with unchanged rows. The tasks are then in id order.
         """
         world = self.world
         world.timeline.now = START + timedelta(seconds=core.now)

@@ -1,6 +1,6 @@
 """Fault injection: carries out the faults of one world, from a scenario or drawn from a seed during the run.
 
-Each fault that a seed draws is recorded when it strikes. The recorded faults, given back as a scenario, make the same
+Each fault that a seed draws is recorded when it strikes. The recorded faults, replayed as a scenario, make the same
 run again. So a failing seed can be reduced to the few faults that matter.
 """
 

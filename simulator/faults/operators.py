@@ -35,7 +35,7 @@ class RebootedByHand(InstanceFault):
 class DeregisteredByHand(InstanceFault):
     """An operator deregisters the instance from ECS by force; its containers run on, unknown to ECS.
 
-    The agent tries to register anew every `registers_every_s` seconds, with an empty data directory. 0: it never does.
+    The agent tries to register again every `registers_every_s` seconds, with an empty data directory. 0: it never does.
     """
 
     kind = "deregister_by_hand"

@@ -140,7 +140,7 @@ class LowerBoundRules:
         self._ready = [0.0] * self.spares
 
     def respond(self, noticed: FailureNoticed, trace: FailureTrace, counts: ActionCounts) -> PolicyOutcome:
-        """Stop all ranks, check all instances, take out the blamed instances, launch on healthy instances."""
+        """Stop all ranks, check all instances, take out the suspected instances, launch on healthy instances."""
         failure, conditions = noticed.failure, trace.conditions
         is_named = failure.is_named_in_log(conditions) or (self.trusts_exits and failure.shows is Shows.EXIT)
         times = recovery(trace.profile, conditions, failure.shows, None if is_named else self.level)
@@ -188,7 +188,7 @@ class LowerBoundRules:
         is_left_out: bool,
         in_background: bool,
     ) -> float:
-        """Send the blamed instances to repair, take the spares that are ready first, and return when the last is ready.
+        """Send the suspected instances to repair, take the first ready spares, and return when the last is ready.
 
         Args:
             noticed: the failure, its time, and how often it has stopped the training.

@@ -39,7 +39,7 @@ class Operators:
         self.mails += 1
         if "FAILED on attempt" in message.subject:
             self._respond_after(self._response_s(), self._submit)
-        elif "quarantined, needs a person" in message.subject:
+        elif "quarantined, needs an operator" in message.subject:
             self._respond_after(self._response_s(), self._release, message.instance_id)
 
     def came_back(self, failure: Failure, times: int) -> None:

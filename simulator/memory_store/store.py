@@ -181,7 +181,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def _check_fleet(self, fleet: Fleet) -> None:
         if fleet.revision != self.fleet.revision:
-            raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
+            raise StaleRecord(f"the fleet limits were written since revision {fleet.revision}")
 
     def remember_registration(self, instance: Instance) -> None:
         """Store the present container instance id of the instance."""
@@ -326,7 +326,7 @@ def _read_cursor(cursor: str) -> tuple[JobStatus, tuple[datetime, str]]:
         status, queued_at, job_id = json.loads(cursor)
         return JobStatus(status), (datetime.fromisoformat(queued_at), str(job_id))
     except (ValueError, TypeError) as error:
-        raise CursorInvalid("the cursor was not handed out by this service") from error
+        raise CursorInvalid("the cursor was not issued by this service") from error
 
 
 def _read_position(cursor: str) -> tuple[datetime, str]:
@@ -334,4 +334,4 @@ def _read_position(cursor: str) -> tuple[datetime, str]:
         queued_at, job_id = json.loads(cursor)
         return datetime.fromisoformat(queued_at), str(job_id)
     except (ValueError, TypeError) as error:
-        raise CursorInvalid("the cursor was not handed out by this service") from error
+        raise CursorInvalid("the cursor was not issued by this service") from error

@@ -49,7 +49,7 @@ def test_a_machine_without_nvml_is_said(node: Node) -> None:
     """No record of nothing."""
     node.set_nvml(init=12)
     done = run(node)
-    assert (done.returncode, done.stdout) == (NO_NVML, "") and "NVML cannot be asked" in done.stderr
+    assert (done.returncode, done.stdout) == (NO_NVML, "") and "NVML cannot be read" in done.stderr
 
 
 def test_a_question_is_timed_by_the_clock_whether_it_is_answered_or_refused() -> None:

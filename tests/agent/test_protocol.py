@@ -281,7 +281,7 @@ def test_409_another_agent_ends_this_one_for_good(api: Api, node: Node) -> None:
     "body", [b"<html>conflict</html>", {"error": "conflict", "last": 7}], ids=["a page", "another API"]
 )
 def test_409_in_somebody_elses_words_is_an_api_that_is_away(api: Api, node: Node, body: Any) -> None:
-    """A proxy may answer so for a while. The exit is reported again under the same sequence, and the agent goes on."""
+    """A proxy may answer so for a while. The exit is reported again under the same sequence; the agent continues."""
     leave_exit(node, 0, code=1)
     api.script = [Said(409, body), Said(409, body), ok()]
     agent = node.agent(GPU_RECOVERY_NVML="off")

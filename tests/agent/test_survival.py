@@ -179,7 +179,7 @@ def test_a_full_disk_is_said_in_its_own_words(
         )
         assert [state.next_sequence(), state.next_sequence()] == [1, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    assert capfd.readouterr().err.count("No space left on device; the agent goes on") == 1
+    assert capfd.readouterr().err.count("No space left on device; the agent continues") == 1
     assert state.next_sequence() == 3
     assert "can be written again" in capfd.readouterr().err and (tmp_path / "state.json").exists()
 

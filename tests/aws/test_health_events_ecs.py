@@ -54,7 +54,7 @@ def test_every_check_and_status_that_ecs_has_is_known(kind: str, status: str) ->
 def test_an_agent_that_is_disconnected_for_a_moment_is_no_news() -> None:
     """It disconnects several times an hour; the resync finds a disconnection that lasts."""
     flap = check("AGENT_CONNECTIVITY", lastStatusChange=later(-299).isoformat())
-    assert "told when it lasts" in passed_over(health_change(flap))
+    assert "only a lasting disconnection is reported" in passed_over(health_change(flap))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What every store promises about instances and the fleet's brakes: who may write and claim, and what is found."""
+"""What every store promises about instances and the fleet limits: who may write and claim, and what is found."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
     assert set(store.due_instances(later(50))) == {A, B}
 
 
-# -- the fleet's brakes ------------------------------------------------------------------------------------------------
+# -- the fleet limits ------------------------------------------------------------------------------------------------
 
 
 BRAKES = Fleet(

@@ -117,7 +117,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
         *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
-        events.ProgressStopped(**about, sentence="no rank has got on for 900 s"),
+        events.ProgressStopped(**about, sentence="no rank has made progress for 900 s"),
         events.TrainingContinued(**about, sentence="its ranks report progress"),
         *(
             events.RepairEnded(**about, instance_id=one, healed=healed, sentence="its repair has ended")
@@ -141,7 +141,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         for said in (
             {"under_way": IDS},
             {"dead": dead},
-            {"dead": dead, "deaf": "9 of 10 instances are silent at once"},
+            {"dead": dead, "deaf": "9 of 10 instances do not report"},
         ):
             about |= {"at": due, "deadline_at": record.deadline_at, **said}
             tellings.append((due, events.JobDeadlineReached(**about)))

@@ -136,7 +136,7 @@ LEAVES = Interruption(DepartureKind.INTERRUPTION, "spot", later(120), "EC2 takes
     health=st.sampled_from([{}, HEALTH]),
     silent=st.sampled_from([None, NOW]),
     departure=st.sampled_from([None, LEAVES]),
-    held=st.sampled_from([None, RepairHold(NOW, "the breaker is open")]),
+    held=st.sampled_from([None, RepairHold(NOW, "the circuit breaker is open")]),
 )
 def test_an_instance_is_usable_exactly_if_no_reason_keeps_it_out_of_use(
     status: InstanceStatus,
@@ -164,7 +164,9 @@ def test_an_instance_is_usable_exactly_if_no_reason_keeps_it_out_of_use(
 
 def test_a_waiting_job_learns_from_the_fleet_record_what_holds_the_instances() -> None:
     """A quarantined instance with a held repair is not simply missing from the cluster."""
-    held = replace(available("i-2"), status=InstanceStatus.QUARANTINED, held=RepairHold(NOW, "the breaker is open"))
+    held = replace(
+        available("i-2"), status=InstanceStatus.QUARANTINED, held=RepairHold(NOW, "the circuit breaker is open")
+    )
     entry = entry_of(queued(spec=replace(SPEC, nnodes=2)))
     assert entry is not None
     fleet = Fleet(gpu_instances=2, opened_at=NOW, opened_because="2 of 2 looked bad")

@@ -195,7 +195,7 @@ def test_no_two_mails_of_one_moment_contradict_each_other(sentence: str) -> None
     assert decision.record.status is S.AVAILABLE and decision.record.avoid_reason
     told = mails(decision)
     assert len(told) == 2 and not any("stays in use" in one or "not to blame" in one for one in told)
-    assert all("Nothing new is placed on it" in one and sentence in one for one in told)
+    assert all("No new work is placed on it" in one and sentence in one for one in told)
     (alone,) = mails(ends(checking(), CheckOutcome.CONFIGURATION))
     assert "The instance stays in use" in alone
 

@@ -152,7 +152,7 @@ def test_the_breaker_opens_at_exactly_its_limit(instances: int, limit: int) -> N
     assert _blamed(limit - 1, fleet).breaker is Breaker.CLOSED
     opened = _blamed(limit, fleet)
     assert opened.breaker is Breaker.OPEN
-    assert opened.opened_because == f"{limit} of {instances} instances looked bad within 300 s"
+    assert opened.opened_because == f"{limit} of {instances} instances were suspected within 300 s"
 
 
 def test_the_breaker_counts_gpu_instances_each_once_and_within_the_window() -> None:
@@ -168,7 +168,7 @@ def test_the_breaker_counts_gpu_instances_each_once_and_within_the_window() -> N
 def test_an_open_breaker_lets_no_repair_begin_and_every_one_under_way_end() -> None:
     """What heals passes; its record does not grow with all those who are blamed meanwhile."""
     fleet = _blamed(5, with_repair_begun(Fleet(gpu_instances=10), "i-busy", ADAPTIVE, NOW))
-    assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, NOW).startswith("the breaker is open: 5 of 10")
+    assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, NOW).startswith("the circuit breaker is open: 5 of 10")
     assert with_repair_ended(fleet, "i-busy", True, later(9)) == replace(fleet, repairing=frozenset())
     assert _blamed(1_000, fleet) == fleet
 
@@ -180,7 +180,7 @@ def test_half_open_exactly_one_tries() -> None:
     assert repair_blocked_reason(fleet, "i-a", ADAPTIVE, PROBE_AT) == ""
     trying = with_repair_begun(fleet, "i-a", ADAPTIVE, PROBE_AT)
     assert (trying.breaker, trying.probe) == (Breaker.HALF_OPEN, "i-a")
-    assert "the breaker is open" in repair_blocked_reason(trying, "i-b", ADAPTIVE, PROBE_AT + timedelta(days=1))
+    assert "the circuit breaker is open" in repair_blocked_reason(trying, "i-b", ADAPTIVE, PROBE_AT + timedelta(days=1))
     assert repair_blocked_reason(trying, "i-a", ADAPTIVE, PROBE_AT) == ""
 
 

@@ -348,7 +348,7 @@ def test_the_breaker_is_counted_by_the_decision_that_opens_it() -> None:
 
 
 def test_the_brakes_are_shown_while_they_hold_something() -> None:
-    """How long the breaker is open, how long recovery is paused, how many instances count against the budget."""
+    """Open circuit breaker, pause, and the number of instances that count against the repair budget."""
     assert of_fleet(Fleet(gpu_instances=8), NOW) == []
     held = Fleet(opened_at=NOW, pause=Pause("ada", "maintenance", later(-60)), repairing=frozenset({"i-1", "i-2"}))
     assert of_fleet(held, later(30)) == [

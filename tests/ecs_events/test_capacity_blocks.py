@@ -140,7 +140,7 @@ def test_an_instance_that_fails_keeps_neither_the_others_nor_the_operators_waiti
     assert fleet.instance(failing).departure is None and fleet.instance(other).departure is not None
     (mail,) = mails(fleet)
     assert "2 instance(s) leave it" in mail["Subject"]
-    assert f"The announcement failed for {failing}." in mail["Message"]
+    assert f"The warning could not be processed for {failing}." in mail["Message"]
     fleet.call(MACHINES, ending())
     assert fleet.instance(failing).departure is not None and mails(fleet) == []
 

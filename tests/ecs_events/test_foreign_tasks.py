@@ -103,7 +103,7 @@ def test_the_message_names_the_first_task_and_says_that_others_may_follow(functi
     functions.call(TASKS, copy_of(functions, 7))
     (mail,) = functions.aws.asked("Publish")
     assert f"{JOB}-1-0-copy-7" in mail["Message"]
-    assert "Other tasks may carry the same name" in mail["Message"]
+    assert "Other tasks with the same name" in mail["Message"]
 
 
 def test_foreign_tasks_that_go_on_are_told_of_again_half_a_day_later(functions: Functions) -> None:

@@ -89,7 +89,7 @@ def test_an_alarm_about_an_instance_that_ec2_does_not_know_is_passed_over(functi
     functions.call(MACHINES, rung())
     assert functions.instance().status is InstanceStatus.AVAILABLE
     (line,) = functions.logged("signal_passed_over")
-    assert line["reason"] == f"EC2 speaks of {A} and does not know it"
+    assert line["reason"] == f"an EC2 event names {A}, which EC2 does not know"
 
 
 @pytest.mark.parametrize("value", ["ALARM", "OK", "INSUFFICIENT_DATA"])

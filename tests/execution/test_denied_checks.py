@@ -63,7 +63,7 @@ def test_operators_read_that_the_check_after_a_repair_was_denied(functions: Func
     assert record.status is InstanceStatus.QUARANTINED
     assert "ECS never started the check after its repair" in record.reason and ROLE in record.reason
     assert "iam:PassRole" in mail["Message"] and COMPARE in mail["Message"]
-    assert "Replace the machine" not in mail["Message"] and "training_role_arns" not in mail["Message"]
+    assert "Replace the instance" not in mail["Message"] and "training_role_arns" not in mail["Message"]
 
 
 def test_operators_read_that_the_check_of_a_failed_gang_was_denied(functions: Functions) -> None:
@@ -82,7 +82,7 @@ def test_operators_read_that_a_check_found_no_gpus(functions: Functions) -> None
     failed_gang(functions)
     mail = mail_at(functions, POLICY.check_timeout_s + 1, MACHINE)
     assert f"within {POLICY.check_timeout_s} s: RESOURCE:GPU" in mail["Message"]
-    assert "See who holds its GPUs" in mail["Message"]
+    assert "Find the tasks that hold its GPUs" in mail["Message"]
 
 
 def test_a_check_that_started_after_a_refusal_and_never_ends_was_not_refused(functions: Functions) -> None:
@@ -95,7 +95,7 @@ def test_a_check_that_started_after_a_refusal_and_never_ends_was_not_refused(fun
     assert len(functions.aws.asked("RunTask")) == 1
     mail = mail_at(functions, POLICY.verify_timeout_s + 1, A)
     assert "the check after its repair gave no answer" in functions.instance(A).reason
-    assert "Replace the machine" in mail["Message"] and ROLE not in mail["Message"]
+    assert "Replace the instance" in mail["Message"] and ROLE not in mail["Message"]
 
 
 def test_a_long_answer_of_aws_is_cut_in_the_record(functions: Functions) -> None:

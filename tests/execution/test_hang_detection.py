@@ -46,7 +46,7 @@ def test_a_gang_that_stands_still_is_found_and_stopped(api: Api) -> None:
     assert look is not None
     loop(api).handle(JOB, JobLookDue(at=later(1_150), attempt=1, look_at=look))
     after = api.functions.job()
-    assert after.status is JobStatus.STOPPING and "no rank has got on for" in after.stop_reason
+    assert after.status is JobStatus.STOPPING and "no rank has made progress for" in after.stop_reason
 
 
 def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api) -> None:
@@ -66,4 +66,4 @@ def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api)
     store.add_observations(JOB, 1, FIRST, [word])
     assert stands() is None
     store.add_observations(JOB, 1, FIRST, [replace(word, report_id="w", at_s=at_s + 1_195, unchanged_s=1_000.0)])
-    assert stands() == "no rank has got on for 1005 s, though its machines are heard of"
+    assert stands() == "no rank has made progress for 1005 s, although its instances report"

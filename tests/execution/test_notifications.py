@@ -101,7 +101,7 @@ def test_a_machine_that_restarted_under_the_job_is_the_cause(
     failed(api, running_at=later(-600), failure=KILLED)
     conclusion = ended(api).conclusion
     assert (conclusion.cause == "NODE_FAULT" and conclusion.decided) is restarted
-    assert ("restarted while the attempt ran" in conclusion.sentence) is restarted
+    assert ("restarted during the attempt" in conclusion.sentence) is restarted
 
 
 class Unreadable:
@@ -126,7 +126,7 @@ def test_the_first_mail_says_that_a_machine_restarted(api: Api, ordered_s: int |
     """Its boot changed under the rank. A reboot that gpu-recovery ordered is no news."""
     reboots = () if ordered_s is None else (later(ordered_s),)
     api.functions.store.save_instance(instance(SECOND, boot_heard_at=later(-40), reboots=reboots, revision=1))
-    assert (f"{SECOND} (rank 1): the machine restarted at 2026-11-21 08:59 UTC" in first_mail(api)) is told
+    assert (f"{SECOND} (rank 1): the instance restarted at 2026-11-21 08:59 UTC" in first_mail(api)) is told
 
 
 def test_a_mail_that_was_not_sent_at_the_first_try_is_sent_without_its_evidence() -> None:

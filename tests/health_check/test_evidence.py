@@ -214,7 +214,7 @@ def test_a_passive_check_of_a_quiet_instance_is_healthy() -> None:
     """Kernel log and driver were read, and accuse nothing."""
     verdict = passive(QUIET, answer())
     assert (verdict.outcome, verdict.findings) == (HealthOutcome.HEALTHY, ())
-    assert verdict.summary == "healthy: the kernel log and the driver of 8 GPUs accuse nothing (passive check)"
+    assert verdict.summary == "healthy: the kernel log and the driver of 8 GPUs show no fault (passive check)"
 
 
 @pytest.mark.parametrize(

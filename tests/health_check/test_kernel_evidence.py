@@ -272,7 +272,7 @@ def test_a_fatal_error_of_a_switch_asks_for_a_reboot() -> None:
     evidence = evidence_of(log(fatal, xid(74)), UNASKED)
     (switch,) = [one for one in evidence.findings if one.code == "SXID_20034"]
     assert (switch.remedy, switch.id, evidence.decides) == (FindingRemedy.REBOOT_INSTANCE, 20034, True)
-    assert "the switch is the likely root" in switch.message
+    assert "the switch is the likely cause" in switch.message
     mild = evidence_of(log(fatal.replace("Fatal", "Non-fatal")), UNASKED)
     assert [one.remedy for one in mild.findings if one.code == "SXID_20034"] == [FindingRemedy.IGNORE]
 

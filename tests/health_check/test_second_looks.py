@@ -146,7 +146,9 @@ def test_the_words_of_an_unknown_action_are_in_the_verdict(instance: Instance) -
     """An operator can look them up."""
     instance.actions = ["Replace Cooling"]
     found = judge(examine(instance.settings), level=2, expected_gpus=8).findings[0]
-    assert found.message.startswith("its recovery action for the GPU is 'Replace Cooling', which is not known here")
+    assert found.message.startswith(
+        "its recovery action for the GPU is 'Replace Cooling', which this release does not know"
+    )
 
 
 def test_an_imex_domain_covers_what_needs_no_reset(instance: Instance) -> None:

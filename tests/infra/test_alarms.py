@@ -28,37 +28,37 @@ KINDS = {
     "RecoveryOverdue": (NAMESPACE, "OverdueSeconds", "Maximum", 300, 900, (2, 2)),
     "BreakerOpen": (NAMESPACE, "BreakerOpenSeconds", "Maximum", 300, 0, ONCE),
     "RecoveryPaused": (NAMESPACE, "PausedSeconds", "Maximum", 300, 14_400, ONCE),
-    "RebootsMany": (NAMESPACE, "Reboots", "Sum", 3600, 5, ONCE),
+    "ManyReboots": (NAMESPACE, "Reboots", "Sum", 3600, 5, ONCE),
     "NoticesFailed": (NAMESPACE, "NoticesFailed", "Sum", 300, 0, AGAIN),
-    "WordsUnsaid": (NAMESPACE, "Unsaid", "Sum", 300, 0, AGAIN),
-    "OperatorsUnreached": UNREACHED,
-    "ReconcilerSilent": ("AWS/Lambda", "Invocations", "Sum", 300, 1, (2, 2)),
+    "EventsNotSent": (NAMESPACE, "Unsaid", "Sum", 300, 0, AGAIN),
+    "OperatorsDeliveryFailed": UNREACHED,
+    "ReconcilerNotRunning": ("AWS/Lambda", "Invocations", "Sum", 300, 1, (2, 2)),
     "SchedulerLate": LATE,
-    "FunctionsStopped": ("AWS/Lambda", "RecursiveInvocationsDropped", "Sum", 300, 0, ONCE),
+    "RecursiveLoopStopped": ("AWS/Lambda", "RecursiveInvocationsDropped", "Sum", 300, 0, ONCE),
     "ApiFailing": ("AWS/ApiGateway", "5xx", "Sum", 300, 0, AGAIN),
     "FailedNotEmpty": NOT_EMPTY,
     "UndeliveredNotEmpty": NOT_EMPTY,
     "SchedulerDeadLettersNotEmpty": NOT_EMPTY,
     "FunctionEventsLost": ("AWS/Lambda", "DestinationDeliveryFailures", "Sum", 300, 0, ONCE),
-    "RulesFailed": ("AWS/Events", "FailedInvocations", "Sum", 300, 0, ONCE),
-    "RulesDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
-    "RulesLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
+    "RuleInvocationsFailed": ("AWS/Events", "FailedInvocations", "Sum", 300, 0, ONCE),
+    "RuleEventsDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
+    "RuleEventsLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
     "EventFunctionErrors": ERRORS,
     "ApiFunctionErrors": ERRORS,
     "ReconcilerErrors": ERRORS,
     "SchedulerErrors": (f"AWS/Lambda {NAMESPACE}", "Errors PlacementsFailed", *ERRORS[2:]),
     "FunctionsThrottled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
-    "JobsRefused": REFUSED,
-    "InstancesRefused": REFUSED,
+    "JobTableThrottled": REFUSED,
+    "InstanceTableThrottled": REFUSED,
     "TablesFailing": ("AWS/DynamoDB", "SystemErrors", "Sum", 300, 0, AGAIN),
 }
 """Namespace, metrics, statistic, period (s), threshold, and the periods, of the alarms of every deployment."""
-CHAT = {"ChatUnreached": UNREACHED}
+CHAT = {"ChatDeliveryFailed": UNREACHED}
 RAY = {"RayDeadLettersNotEmpty": NOT_EMPTY, "RayLate": LATE, "RayRunnerErrors": ERRORS}
 """The same of the alarms of the optional parts."""
 ALONE = {"ReconcilerErrors", "SchedulerErrors", "RayRunnerErrors"}
 """Alarms on errors of a single function, which has no substitute: errors of others must not hide its own."""
-TELL_THE_END = {"RecoveryOverdue", "BreakerOpen", "RecoveryPaused", "ReconcilerSilent"}
+TELL_THE_END = {"RecoveryOverdue", "BreakerOpen", "RecoveryPaused", "ReconcilerNotRunning"}
 """The alarms of states that end, and whose end somebody waits for."""
 
 
@@ -185,10 +185,12 @@ def test_every_metric_that_rings_is_sent_by_somebody(production: Deployment) -> 
 def test_only_the_reconcilers_silence_rings(deployment: Deployment) -> None:
     """Counts of failures are sent only when there are any: no data is good news, but for what must run every minute."""
     found = alarms(deployment)
-    assert {name for name, alarm in found.items() if alarm["TreatMissingData"] == "breaching"} == {"ReconcilerSilent"}
+    assert {name for name, alarm in found.items() if alarm["TreatMissingData"] == "breaching"} == {
+        "ReconcilerNotRunning"
+    }
     assert {alarm["TreatMissingData"] for alarm in found.values()} == {"breaching", "notBreaching"}
     below = {name for name, alarm in found.items() if alarm["ComparisonOperator"] == "LessThanThreshold"}
-    assert below == {"ReconcilerSilent"}
+    assert below == {"ReconcilerNotRunning"}
 
 
 def test_every_alarm_tells_operators_when_it_rings(production: Deployment) -> None:

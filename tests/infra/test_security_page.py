@@ -25,7 +25,7 @@ def test_a_test_that_the_page_names_is_there(named: str) -> None:
 
 def test_every_threat_has_an_answer_and_a_test() -> None:
     """Each row of the tables of attempts ends with a test."""
-    tables = [table for table in PAGE.tables() if table[0] == ["Attempt", "Answer", "Shown by"]]
+    tables = [table for table in PAGE.tables() if table[0] == ["Attack", "Defence", "Test"]]
     rows = [row for table in tables for row in table[1:]]
     assert len(tables) == 6
     assert [row[0] for row in rows if not re.match(r"`tests/", row[2])] == []

@@ -96,7 +96,7 @@ def test_an_iam_user_is_the_user(api: Api) -> None:
 def test_a_principal_outside_the_settings_is_refused(api: Api, signer: str) -> None:
     """Another role, account, partition or kind of principal, though API Gateway let it pass; nothing is read."""
     answer = api.call(*LOOK, token=None, signer=signer)
-    assert "gpu-recovery:api_roles must name the principal" in refused(answer, 403)
+    assert "add the principal to the setting gpu-recovery:api_roles" in refused(answer, 403)
     assert answer.body["code"] == "unknown_principal"
     assert api.functions.aws.count("dynamodb") == 0
 
@@ -120,7 +120,7 @@ def test_a_request_that_api_gateway_did_not_authorize_is_refused(
 ) -> None:
     """Also with the operator token, also a route that is open elsewhere; no secret and no table is read."""
     answer = api.call(method, path, ASKED, signer=signer)
-    assert "this deployment takes no tokens: sign the request" in refused(answer, 401)
+    assert "this deployment accepts no tokens: sign the request" in refused(answer, 401)
     assert (answer.body["code"], answer.headers["www-authenticate"]) == ("not_signed", "AWS4-HMAC-SHA256")
     assert api.functions.aws.calls == []
 
@@ -157,7 +157,7 @@ def test_a_signature_opens_nothing_where_callers_send_tokens(api: Api, monkeypat
     api.functions.chill()
     signed = {"authorization": "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261121/us-east-1/execute-api/aws4_request"}
     answer = api.call(*LOOK, token=None, headers=signed, signer=OPERATOR)
-    assert "this deployment takes no signatures" in refused(answer, 401)
+    assert "this deployment accepts no signatures" in refused(answer, 401)
     assert api.call(*LOOK).status == api.call(*LOOK, token=user_token(api, "ana")).status == 200
     assert api.call(*OPENAPI, token=None).status == 200
 

@@ -1,4 +1,4 @@
-"""The HTTP API for operators: taking instances out of use, the fleet's brakes, dead letters."""
+"""The HTTP API for operators: taking instances out of use, the fleet limits, dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 OPEN = Fleet(
     gpu_instances=4,
     opened_at=NOW,
-    opened_because="3 of 4 instances looked bad within 300 s",
+    opened_because="3 of 4 instances were suspected within 300 s",
     incident_id="breaker/x",
     blamed={A: NOW, B: NOW},
 )
@@ -139,7 +139,10 @@ def test_an_instance_names_whom_it_is_repaired_for(api: Api, waits: str, shown: 
 def test_the_fleet_shows_its_brakes_and_whom_they_hold(api: Api) -> None:
     """Budget x of y, the breaker with its reason and its next try, and who waits for what."""
     api.functions.store.save_fleet(OPEN)
-    held = {"need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW), "held": RepairHold(NOW, "the breaker is open")}
+    held = {
+        "need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW),
+        "held": RepairHold(NOW, "the circuit breaker is open"),
+    }
     api.functions.store.save_instance(instance(status=InstanceStatus.QUARANTINED, **held))
     api.functions.store.save_instance(instance(B, status=InstanceStatus.QUARANTINED, reason="it did not come back"))
     body = api.get("/fleet").body
@@ -375,7 +378,7 @@ def test_a_redrive_that_breaks_off_tells_what_it_has_done(api: Api, operation: s
     assert answer.body["stopped_because"] == f"ConnectionError: no answer to {operation}"
     assert list(sqs.bodies) == ["m-2", "m-3"]
     assert [line["message_id"] for line in api.functions.logged("redriven")] == done
-    assert len(api.functions.logged("the redrive has stopped half-way")) == 1
+    assert len(api.functions.logged("the redrive stopped before the end")) == 1
 
 
 def test_a_redrive_whose_count_at_the_end_fails_tells_what_it_has_done(api: Api) -> None:

@@ -147,7 +147,7 @@ def test_a_race_that_verl_loses_is_tried_again_after_a_minute(scene: Scene, head
     scene.held_by_a_stranger(head, 2, strangers_end)
     go.touch()
     back = scene.until(job_id, S.PENDING_RESOURCES)
-    assert "found 6 free GPUs of the 8 that it wants" in back.reason
+    assert "found 6 free GPUs of the 8 that it needs" in back.reason
     assert (back.attempt, back.attempts_counted, dict(back.attempts_uncounted)) == (1, 0, {"INSUFFICIENT_RESOURCES": 1})
     assert back.not_before == scene.now + timedelta(seconds=60)
     strangers_end.touch()

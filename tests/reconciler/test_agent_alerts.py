@@ -15,8 +15,8 @@ from gpu_recovery.reconciler.agent_alerts import GATHERING_MAX
 from simulator.memory_store.store import MemoryStore
 from tests.recovery.heartbeat_world import IDS, Scene, dies_before
 
-ALONE = f"[GPU-RECOVERY][SEV3] {IDS[0]}: its agent is silent"
-BACK = "[GPU-RECOVERY][SEV4] silent agents are back"
+ALONE = f"[GPU-RECOVERY][SEV3] {IDS[0]}: its agent does not report"
+BACK = "[GPU-RECOVERY][SEV4] the agents report again"
 TOLD_S = 900
 
 
@@ -95,7 +95,7 @@ def test_those_that_fall_silent_together_are_one_message_and_one_when_the_last_i
     minutes(wide, 1, 0)
     minutes(wide, 1, 0, 1)
     minutes(wide, 25, 0, 1, 2)
-    assert wide.subjects() == ["[GPU-RECOVERY][SEV3] the agents of 3 idle instances are silent"]
+    assert wide.subjects() == ["[GPU-RECOVERY][SEV3] the agents of 3 idle instances do not report"]
     minutes(wide, 30, 2)
     assert len(wide.subjects()) == 1
     minutes(wide, 17)
@@ -110,13 +110,13 @@ def test_who_is_waited_for_is_not_waited_for_without_end(wide: Scene) -> None:
     waited = wide.now - min(one for n in range(9) if (one := wide.instance(n).silent_since))
     assert timedelta(seconds=TOLD_S) < waited < timedelta(seconds=TOLD_S) + GATHERING_MAX and wide.subjects() == []
     minutes(wide, 3, *range(9))
-    assert "idle instances are silent" in wide.subjects()[0]
+    assert "idle instances do not report" in wide.subjects()[0]
 
 
 def test_a_deaf_fleet_has_its_own_message_and_no_other(idle: Scene) -> None:
     """Beyond the budget it is the network."""
     minutes(idle, 60, 0, 1, 2, 3)
-    assert len(idle.subjects()) == 1 and "silent at once" in idle.subjects()[0]
+    assert len(idle.subjects()) == 1 and "instances do not report" in idle.subjects()[0]
 
 
 def test_a_silent_instance_with_a_job_is_told_by_its_job_and_when_idle_by_itself(scene: Scene) -> None:
@@ -126,12 +126,12 @@ def test_a_silent_instance_with_a_job_is_told_by_its_job_and_when_idle_by_itself
         scene.passes(60)
         scene.beats(1, 2, 3)
         scene.sweep()
-    assert not any("its agent is silent" in one for one in scene.subjects())
+    assert not any("its agent does not report" in one for one in scene.subjects())
     scene.changes_instance(0, claims={})
     scene.passes(60)
     scene.beats(1, 2, 3)
     scene.sweep()
-    assert [one for one in scene.subjects() if "its agent is silent" in one] == [ALONE]
+    assert [one for one in scene.subjects() if "its agent does not report" in one] == [ALONE]
 
 
 @pytest.mark.parametrize("how", ["gone", "forgotten"])
@@ -147,7 +147,7 @@ def test_an_instance_that_leaves_or_is_forgotten_closes_the_incident(idle: Scene
         minutes(idle, 16, 0)
     minutes(idle, 1, 0)
     assert idle.subjects() == [ALONE, BACK] and not idle.store.load_fleet().unheard
-    why = "left the cluster" if how == "gone" else "works without one"
+    why = "left the cluster" if how == "gone" else "used without an agent"
     assert why in idle.aws.said[-1].body
 
 

@@ -149,7 +149,7 @@ def test_an_application_error_on_healthy_gpus_fails_and_says_so(deployed: Deploy
     job_id = deployed.submit("broken", ["sh", "-c", "sleep 1; exit 1"])
     job = deployed.ends(job_id)
     assert (job["status"], job["attempt"]) == ("FAILED", 1), [entry["reason"] for entry in job["history"]]
-    assert "no instance is to blame" in job["reason"]
+    assert "no faulty instance found" in job["reason"]
     deployed.until_free()
     wait_until(lambda: deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1"), "the e-mail")
 

@@ -291,7 +291,7 @@ def test_a_check_that_cannot_tell_takes_no_blame_back(answer: ScriptedCheck) -> 
     fleet_controls.unpause(world.recovery)
     world.let_pass(HOUR_S)
     assert sick.faults and status(world, sick) is InstanceStatus.QUARANTINED
-    assert "still stands" in world.instance(sick).reason
+    assert "still counts" in world.instance(sick).reason
 
 
 def test_a_held_reboot_for_ec2s_status_check_takes_place_however_old_its_evidence() -> None:

@@ -84,7 +84,7 @@ def test_no_rank_that_cannot_be_stopped_is_ended_at_the_expense_of_an_observed_j
     machine, watched = world.model_instance(0), world.rank(HAND_JOB, 0)
     world.fleet.stuck.add(machine.instance_id)
     world.cancel(job_id)
-    in_the_way = f"its reboot is held back: {HAND_JOB} must leave it first"
+    in_the_way = f"its reboot is blocked: {HAND_JOB} must leave it first"
     world.until(lambda: in_the_way in world.instance(machine).reason, "not held", 900)
     world.until(lambda: in_the_way in world.job(job_id).reason, "the job does not say so", 7200)
     assert world.job(job_id).status is JobStatus.STOPPING

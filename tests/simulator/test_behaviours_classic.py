@@ -52,7 +52,7 @@ def test_a_persons_stop_marks_the_job_other() -> None:
     world, job_id = incidents.classic_user_stop()
     assert world.job(job_id).status is JobStatus.CANCELED
     (told,) = world.messages()
-    assert checks_of(world) == [] and "a person stopped a rank, the job is CANCELED" in told.subject
+    assert checks_of(world) == [] and "a user stopped a rank, the job is CANCELED" in told.subject
 
 
 def test_another_non_zero_exit_fails_without_a_check() -> None:

@@ -91,8 +91,8 @@ def test_a_reboot_of_unknown_outcome_is_repeated_only_on_the_old_boot() -> None:
     before, _ = incidents.gpu_fault(nemesis=KillAt(number, after_it=False), retries=False)
     after, _ = incidents.gpu_fault(nemesis=KillAt(number, after_it=True), retries=False)
     assert len(before.calls("RebootInstances")) == len(after.calls("RebootInstances")) == 1
-    assert "the machine shows its old boot" in before.transcript.text()
-    assert "the machine shows its old boot" not in after.transcript.text()
+    assert "the instance still runs its old boot" in before.transcript.text()
+    assert "the instance still runs its old boot" not in after.transcript.text()
 
 
 def test_a_message_is_sent_twice_only_under_the_same_incident_id() -> None:

@@ -114,7 +114,7 @@ def test_an_unreachable_rank_that_nothing_ends_keeps_its_claim() -> None:
 
 def quarantine_mail(world: World) -> str:
     """The one message that asks a person to act on an instance."""
-    (body,) = [message.body for message in world.messages() if "quarantined, needs a person" in message.subject]
+    (body,) = [message.body for message in world.messages() if "quarantined, needs an operator" in message.subject]
     return body
 
 

@@ -85,7 +85,7 @@ def test_exit_0_under_a_persons_stop_is_not_success() -> None:
 
 
 def test_137_from_a_scale_in_is_not_a_gpu_fault() -> None:
-    """A rank killed because its instance was taken away: relaunched, not counted, nothing checked or rebooted."""
+    """A rank killed because its instance was reclaimed: relaunched, not counted, nothing checked or rebooted."""
     world, job_id = incidents.running(instances=3)
 
     def killed(detail: dict[str, Any]) -> None:

@@ -87,7 +87,7 @@ def test_every_held_repair_gets_its_turn_although_later_faults_may_overtake_it()
     assert len(waiting) > 4 and budget(world.store.load_fleet(), policy) == 1
     world.until(lambda: all(one.healed_at is not None for one in world.instances()), "one never had its turn", 7200)
     assert set(Counter(step.given["instance"] for step in world.calls("RebootInstances")).values()) == {1}
-    assert not [subject for subject in subjects(world) if "needs a person" in subject]
+    assert not [subject for subject in subjects(world) if "needs an operator" in subject]
 
 
 def test_a_rack_that_fails_opens_the_breaker_and_reboots_almost_nobody() -> None:
@@ -99,13 +99,13 @@ def test_a_rack_that_fails_opens_the_breaker_and_reboots_almost_nobody() -> None
     allowed = budget(world.store.load_fleet(), world.policy)
     world.let_pass(world.policy.breaker_probe_s - 60)
     assert len(world.calls("RebootInstances")) <= allowed
-    assert sum("the breaker is open" in subject for subject in subjects(world)) == 1
+    assert sum("the circuit breaker is open" in subject for subject in subjects(world)) == 1
     world.until(lambda: world.store.load_fleet().breaker is Breaker.HALF_OPEN, "nobody tried")
     assert len(world.calls("RebootInstances")) <= allowed + 1
     world.until(lambda: world.store.load_fleet().breaker is Breaker.CLOSED, "the breaker did not close")
     world, job_id = incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED
-    assert sum("the breaker is closed" in subject for subject in subjects(world)) == 1
+    assert sum("the circuit breaker is closed" in subject for subject in subjects(world)) == 1
 
 
 def test_a_broken_check_image_costs_no_machine_but_the_budgets() -> None:
@@ -352,4 +352,4 @@ def test_a_machine_that_somebody_is_stopping_is_not_rebooted(state: Ec2InstanceS
     assert world.calls("RebootInstances") == []
     world, job_id = incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED and len(world.calls("RebootInstances")) == 1
-    assert not [subject for subject in subjects(world) if "needs a person" in subject]
+    assert not [subject for subject in subjects(world) if "needs an operator" in subject]

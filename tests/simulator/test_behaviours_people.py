@@ -127,7 +127,7 @@ def quarantined_and_deregistered(**given: Any) -> tuple[World, str]:
 def test_a_person_who_quarantined_an_instance_is_asked_to_end_its_orphan() -> None:
     """The instance is not rebooted, and the job waits for its orphan: the person hears of both at once."""
     world, job_id = quarantined_and_deregistered()
-    assert subjects(world) == ["gpu-1: taken out of use by a person", "gpu-1: deregistered under running ranks"]
+    assert subjects(world) == ["gpu-1: taken out of use by an operator", "gpu-1: deregistered under running ranks"]
     told = world.messages()[-1]
     assert "it is not rebooted" in told.body and "Reboot the instance, and release it" in told.body
     assert world.messages()[0].incident_id == told.incident_id and not world.calls("RebootInstances")
@@ -147,7 +147,7 @@ def test_a_job_names_the_orphan_that_only_a_person_can_end() -> None:
     world, job_id = quarantined_and_deregistered()
     orphan, sick = world.rank(job_id, 1), world.model_instance(1).instance_id
     names = (f"{sick} is not rebooted: {job_id}--a01 may still run on it", "quarantined by an operator: a fan is loud")
-    act = "reboot it and release it, or terminate it"
+    act = "reboot and release it, or terminate it"
     for tries in (1, 2):
         world.until(lambda n=tries: world.job(job_id).stop_tries == n, "no deadline", 600)  # type: ignore[misc]
         job = world.job(job_id)
@@ -304,7 +304,7 @@ def test_the_check_after_a_repair_does_not_wait_long_for_an_instance_that_a_pers
     world, sick = drained_under_repair()
     world.until(lambda: world.instance(sick).status is InstanceStatus.QUARANTINED, "still waiting", 420)
     assert "set to DRAINING in ECS, not by gpu-recovery; set it to ACTIVE, then release" in world.instance(sick).reason
-    assert "gpu-1: quarantined, needs a person" in subjects(world)
+    assert "gpu-1: quarantined, needs an operator" in subjects(world)
     world.fleet.set_state(sick, ContainerInstanceStatus.ACTIVE)
     world.let_pass(5)
     world.release(sick)
@@ -335,7 +335,7 @@ def test_a_stopped_rank_cancels_the_job_and_operators_are_told() -> None:
     world, job_id = incidents.user_stop()
     assert world.job(job_id).status is JobStatus.CANCELED
     (told,) = world.messages()
-    assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a person stopped a rank, the job is CANCELED"
+    assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a user stopped a rank, the job is CANCELED"
     assert "maintenance" in told.body and "gpu-recovery suspend" in told.body
     assert "relaunch_after_manual_stop" in told.body
 
@@ -346,7 +346,7 @@ def test_a_stopped_rank_is_recovered_from_if_the_policy_says_so() -> None:
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 0)
     (told,) = world.messages()
-    assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a person stopped a rank, the job goes on"
+    assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a user stopped a rank, the job continues"
 
 
 @pytest.mark.parametrize("relaunches", [False, True])
@@ -361,8 +361,8 @@ def test_a_rank_that_a_person_stops_before_it_runs_counts_as_one_that_runs(relau
     job = world.job(job_id)
     ends = (JobStatus.SUCCEEDED, 2) if relaunches else (JobStatus.CANCELED, 1)
     assert (job.status, job.attempt, job.attempts_counted) == (*ends, 0)
-    goes = "goes on" if relaunches else "is CANCELED"
-    assert subjects(world) == [f"{job_id}: a person stopped a rank, the job {goes}"]
+    goes = "continues" if relaunches else "is CANCELED"
+    assert subjects(world) == [f"{job_id}: a user stopped a rank, the job {goes}"]
 
 
 def test_a_job_moves_off_an_instance_with_the_commands_of_the_runbook() -> None:

@@ -148,7 +148,7 @@ def exit_in(fields: dict[str, Any]) -> Exit:
     if rank is None:
         raise ValueError("it has no job_id with attempt and rank")
     if (code is None) == (signal is None):
-        raise ValueError("it has not exactly one of code and signal")
+        raise ValueError("it must have exactly one of code and signal")
     uptime = fields.get("uptime_s")
     is_time = isinstance(uptime, (int, float)) and not isinstance(uptime, bool) and 0 <= uptime < 1e10
     return Exit(rank, code, signal, uptime if is_time else None, name(fields.get("boot_id")))

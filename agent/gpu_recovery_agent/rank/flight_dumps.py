@@ -336,7 +336,9 @@ def _of_this_instance(keys: list[tuple[str, int]], local: int, instance: int, sa
     shared = any(is_shared(Path(folder)) for folder in {os.path.dirname(path) for path, _ in keys})
     if not local:
         if shared:
-            said.append("warning: nothing tells which dumps of a shared folder are of this instance: they are not read")
+            said.append(
+                "warning: the dumps of this instance cannot be told apart in a shared folder: they are not read"
+            )
         return [] if shared else keys
     if not shared and len({rank // local for _, rank in keys}) <= 1:
         return keys

@@ -85,7 +85,9 @@ def rehearsal_and_command(arguments: Sequence[str], environment: Mapping[str, st
     except ValueError:
         after_s = -1
     if not 0 <= after_s <= SECONDS_MAX:
-        raise AgentSettingsError(f"{name} is {seconds!r}; it must be the seconds until the notice, such as 10")
+        raise AgentSettingsError(
+            f"{name} is {seconds!r}; it must be the number of seconds until the notice, such as 10"
+        )
     if not rest:
         raise AgentSettingsError("there is no command")
     return after_s if after_s or name == "--simulate" else None, rest

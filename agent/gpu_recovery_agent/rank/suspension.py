@@ -82,15 +82,15 @@ class SuspensionHandler:
         if marked and not self.suspended:
             self.suspended = True
             if not self._ending:
-                self._log("the command says that it may be suspended")
+                self._log("the command is ready to be suspended")
                 return self._end_within_rest()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + REST_S  # repeat it: the command may have started a process meanwhile
-            self._log("the command does not leave: SIGKILL")
+            self._log("the command does not exit: SIGKILL")
             self.forced = True
             return signal.SIGKILL
         if self._term_at is not None and now >= self._term_at:
-            self._log("the grace is over: SIGTERM")
+            self._log("the grace period is over: SIGTERM")
             self.forced = True
             return self._term()
         if not self._ending and not self.noticed:
@@ -129,8 +129,8 @@ class SuspensionHandler:
         except OSError as error:
             self._log(f"warning: the notice cannot be given, and the command gets SIGTERM instead: {error}")
             return False
-        asked = "" if self._marked(ASKED) else "; nobody in it has asked for one so far"
-        self._log(f"the command is to be suspended, and has {self._limits.term_s:g} s to leave{asked}")
+        asked = "" if self._marked(ASKED) else "; no process of it has asked for a notice so far"
+        self._log(f"the command is to be suspended, and has {self._limits.term_s:g} s to exit{asked}")
         return True
 
     def _term(self) -> int:

@@ -60,7 +60,7 @@ class SuspensionFolder:
         except FileNotFoundError:
             return None
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < SECONDS_MAX:
-            raise ValueError(f"{seconds!r} is no number of seconds")
+            raise ValueError(f"{seconds!r} is not a number of seconds")
         return float(seconds) or None
 
     def _sign(self, name: str) -> Sign | None:

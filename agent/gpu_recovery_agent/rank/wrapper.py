@@ -55,7 +55,7 @@ HELP = f"""{USAGE}
 
 Start a rank of a training job: run the command, write its exit for the node agent, and suspend it on request.
 
-  --simulate SECONDS   rehearse a suspension: give the notice so long after the command has asked for it
+  --simulate SECONDS   rehearse a suspension: send the notice this long after the command has asked for it
   --version            print the version
   --help               print this text
 
@@ -77,7 +77,7 @@ def main() -> None:
         return
     environment = dict(os.environ)
     if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
-        print_line("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
+        print_line("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is ignored")
     try:
         simulate_s, command = rehearsal_and_command(sys.argv[1:], environment)
     except AgentSettingsError as error:
@@ -103,8 +103,10 @@ def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: 
     if not first.suspension.noticed:
         print_line(f"rehearsal: the command ended with {first.status} before there was a notice")
         return first.status
-    how = "was ended by force, and what it had not saved is lost" if first.suspension.forced else "left by itself"
-    print_line(f"rehearsal: the command {how}; status {first.status}. It begins again, and should go on where it was")
+    how = "was killed, and unsaved work is lost" if first.suspension.forced else "exited by itself"
+    print_line(
+        f"rehearsal: the command {how}; status {first.status}. It starts again, and should continue from its checkpoint"
+    )
     return _once(arguments, environment, None).status
 
 
@@ -198,7 +200,7 @@ class RankFiles:
         self._log = whole(environment.get("RUNNING_LOG_ID"))
         self._stem = _stem(self.rank, self._log)
         if self._stem is None:
-            self._warn("JOB_ID, ATTEMPT and RANK are not set, nor is RUNNING_LOG_ID: nobody will hear of this rank")
+            self._warn("JOB_ID, ATTEMPT and RANK are not set, nor is RUNNING_LOG_ID: no agent will report this rank")
         try:
             self._folder = running_folder(environment)
         except AgentSettingsError as error:
@@ -226,7 +228,7 @@ class RankFiles:
             if _is_inside_the_container(self._folder, self._environment):
                 print_line(
                     f"warning: {self._folder} is not mounted into this container: the agent of the instance does not "
-                    "see the files of this rank, and will not hear how it ends"
+                    "see the files of this rank, and will not report its exit"
                 )
             write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))
         except (OSError, BootUnknown) as error:

@@ -25,7 +25,7 @@ ERRORS = {
     CORRUPTED_INFOROM: "its InfoROM is corrupted",
     GPU_LOST: "it is lost",
     RESET_REQUIRED: "it needs a reset",
-    UNKNOWN_ERROR: "NVML has met an unknown error",
+    UNKNOWN_ERROR: "NVML reports an unknown error",
 }
 """Sentences for error numbers of NVML."""
 ACTIONS = {
@@ -105,12 +105,12 @@ def _of_a_gpu(gpu: dict[str, Any], driver: str | None) -> Iterator[str]:
         yield f"{who}: it cannot be reached"
     action = gpu.get("recovery_action")
     if isinstance(action, int) and action > 0:
-        asked = ACTIONS.get(action_of(action, driver), f"recovery action {action}, which is not known here")
+        asked = ACTIONS.get(action_of(action, driver), f"recovery action {action}, which this release does not know")
         yield f"{who}: the driver asks for {asked}"
     if _of(gpu, "remapped").get("failure"):
         yield f"{who}: a spare row could not be mapped in"
     if gpu.get("sram_threshold_exceeded"):
-        yield f"{who}: its count of SRAM errors has passed the threshold"
+        yield f"{who}: its count of SRAM errors exceeds the threshold"
     uncorrected = _of(gpu, "ecc").get("uncorrected_volatile")
     if uncorrected and not _of(gpu, "remapped").get("pending"):
         yield f"{who}: {uncorrected} uncorrectable memory errors since the driver was loaded"

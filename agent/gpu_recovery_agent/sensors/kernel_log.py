@@ -126,7 +126,7 @@ class KernelLogSensor:
         except OSError as error:
             self.close()
             self.unread = f"{self._path} cannot be read: {error.strerror or error}"
-            self._log.once("kernel log", f"{self.unread}; XIDs go unseen")
+            self._log.once("kernel log", f"{self.unread}; XIDs are not reported")
             return b""
         self.unread = None
         self._log.over("kernel log", f"{self._path} can be read")

@@ -79,7 +79,7 @@ class NvmlSensor:
         if not self._killed and self._now() - self._asked_at >= self._deadline_s:
             self._killed, self.hung = True, True
             self._child.kill()
-            self._log.once("nvml", "NVML does not answer: its reader is killed, and asked again when it is gone")
+            self._log.once("nvml", "NVML does not answer: its reader process is killed and started again")
             return True
         return False
 
@@ -97,7 +97,7 @@ class NvmlSensor:
             self._child.ask(b"read")
             self._asked_at = self._now()
         except OSError as error:
-            self.trouble = f"the reader of NVML cannot be asked: {error.strerror or error}"
+            self.trouble = f"the reader process of NVML cannot be started: {error.strerror or error}"
             self._log.once("nvml", self.trouble)
             self._next_at = self._now() + self._interval_s
 
@@ -113,7 +113,7 @@ class NvmlSensor:
         except ValueError:
             reading = None
         if not isinstance(reading, dict) or not isinstance(reading.get("error", {}), dict):
-            reading = {"error": {"code": None, "text": "the reader of NVML answers no JSON"}}
+            reading = {"error": {"code": None, "text": "the reader process of NVML does not answer with JSON"}}
         self._answered_at, self.hung = self._now(), False
         self._log.over("nvml", "NVML answers again")
         if "error" in reading:

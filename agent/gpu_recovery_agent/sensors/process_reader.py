@@ -119,7 +119,7 @@ class ProcessReader:
         try:
             line = self._answer(json.dumps({"proc": str(self._proc), **question}).encode())
         except OSError as error:
-            self._log.once("processes", f"the reader of processes cannot be asked: {error.strerror or error}")
+            self._log.once("processes", f"the reader of processes cannot be started: {error.strerror or error}")
             return False, None
         if line is None:
             self._give_up(what)
@@ -147,7 +147,7 @@ class ProcessReader:
         self._killed = True
         self._stuck[what] = self._now() + RETRY_STUCK_AFTER_S
         self._not_before = self._now() + PAUSE_S
-        self._log.once(what, f"{what} cannot be read within {self._deadline_s:g} s; the heartbeat goes on")
+        self._log.once(what, f"{what} cannot be read within {self._deadline_s:g} s; heartbeats continue")
 
     def _gone(self) -> bool:
         """Return whether the child has ended and the kernel has removed it; it is then forgotten."""

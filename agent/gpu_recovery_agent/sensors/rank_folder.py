@@ -47,7 +47,7 @@ def list_files(folder: Path, log: AgentLog, running: Collection[str]) -> dict[st
 
     Args:
         folder: the folder of the ranks; it may be missing.
-        log: receives a line for each file that is passed over.
+        log: receives a line for each file that is ignored.
         running: the names of files whose process ran at the last look.
     """
     names = dict.fromkeys(running)
@@ -104,9 +104,9 @@ def _file(path: Path, log: AgentLog) -> FileSignature | None:
     except OSError:
         return None  # it was removed meanwhile
     if not stat.S_ISREG(status.st_mode):
-        log.once(path.name, f"{path} is passed over: it is not a regular file")
+        log.once(path.name, f"{path} is ignored: it is not a regular file")
     elif status.st_size > BYTES_MAX:
-        log.once(path.name, f"{path} is passed over: it is larger than {BYTES_MAX} bytes")
+        log.once(path.name, f"{path} is ignored: it is larger than {BYTES_MAX} bytes")
     else:
         return signature(status)
     return None

@@ -112,7 +112,7 @@ class RankSensor:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._log.once(ended.path.name, f"{ended.path} was told and cannot be removed: {error.strerror}")
+            self._log.once(ended.path.name, f"{ended.path} was reported and cannot be removed: {error.strerror}")
 
     def put_aside(self, refused: ExitFile) -> None:
         """Rename an exit that the server or this sensor refuses, so that it is not read again.
@@ -124,7 +124,7 @@ class RankSensor:
             if is_unchanged(refused.path, refused.signature):
                 refused.path.replace(aside)
         except OSError as error:
-            self._log.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
+            self._log.once(refused.path.name, f"{refused.path} cannot be moved aside: {error.strerror}")
             self._known[refused.path.name] = _Known(refused.signature)
 
     def _remove_leftover(self, name: str, known: _Known) -> None:
@@ -178,7 +178,7 @@ class RankSensor:
             if owner == user:
                 exits.append(ended)
             else:
-                self._log.write(f"{ended.path} is of user {user}, its rank ran as user {owner}: it is put aside")
+                self._log.write(f"{ended.path} is of user {user}, its rank ran as user {owner}: it is moved aside")
                 self.put_aside(ended)
         return exits
 
@@ -191,7 +191,7 @@ class RankSensor:
         except (FileNotFoundError, FileChanged):
             return _Known(signature)  # the next look lists the new file with another signature, and reads it
         except (OSError, ValueError) as error:
-            self._log.once(name, f"{self._folder / name} is passed over: {error}")
+            self._log.once(name, f"{self._folder / name} is ignored: {error}")
             return _Known(signature)
 
     def _process(self, name: str, known: _Known, claim: RunningFile, table: ProcessTable) -> LiveRank | None:
@@ -208,7 +208,7 @@ class RankSensor:
                 return None  # it has ended meanwhile
             if user != owner:
                 text = f"user {owner} owns it, and process {process.pid} is of user {user}"
-                self._log.once(name, f"{self._folder / name} is passed over: {text}")
+                self._log.once(name, f"{self._folder / name} is ignored: {text}")
                 return None
             known.seen = LiveRank(claim.rank, claim.log, process.pid, process.ticks)
         return known.seen

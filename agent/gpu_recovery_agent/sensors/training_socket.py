@@ -156,10 +156,10 @@ class TrainingSocket:
                 continue
             fields = read(line)
             if fields is None:
-                self._lose(1, "a line is no report")
+                self._lose(1, "a line is not a report")
             elif fields.get("type") == "lost":
                 count = fields.get("count")
-                self._lose(count if type(count) is int and 0 < count <= LOST_MAX else 1, "a process had too many")
+                self._lose(count if type(count) is int and 0 < count <= LOST_MAX else 1, "a process sent too many")
             else:
                 self._enqueue(fields, uptime_s, pid)
 
@@ -187,7 +187,7 @@ class TrainingSocket:
             place = next(n for n, waiting in enumerate(self._waiting) if str(waiting.values.get("type")) == most)
             left -= self._waiting.pop(place).size
             types[most] -= 1
-            self._lose(1, "too much is told")
+            self._lose(1, "there are too many reports")
 
     def _close_pipes(self) -> None:
         """Close the pipe of each sender whose observations, and the older ones, wait no longer. Close excess pipes."""
@@ -213,7 +213,9 @@ class TrainingSocket:
             try:
                 self._bind(path)
             except OSError as error:
-                self._log.once("diagnosis", f"{path} cannot be made, so no training is heard: {error}")
+                self._log.once(
+                    "diagnosis", f"{path} cannot be created, so reports of trainings are not received: {error}"
+                )
                 self._leave()
         return self._socket is not None
 

@@ -33,8 +33,8 @@ def confirm_all(question: str, yes: bool) -> None:
     """Like `confirm`, but a script must have given --yes.
 
     Raises:
-        typer.BadParameter: nobody can answer.
+        typer.BadParameter: the input is not a terminal.
     """
     if not yes and not is_interactive():
-        raise typer.BadParameter(tr("needs --yes, because nobody can be asked"), param_hint="--all")
+        raise typer.BadParameter(tr("needs --yes, because the input is not a terminal"), param_hint="--all")
     confirm(question, yes)

@@ -41,7 +41,7 @@ def cancel(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """End jobs for good: their ranks are stopped first.
+    """Cancel jobs: their ranks are stopped, and the jobs end.
 
     A terminal asks for confirmation. A script is asked nothing; with --all it must give --yes.
     """

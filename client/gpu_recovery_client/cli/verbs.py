@@ -77,7 +77,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
             "cancel",
             "job_orders",
             "cancel",
-            "End jobs for good: their ranks are stopped first.",
+            "Cancel jobs: their ranks are stopped, and the jobs end.",
             (
                 f"gpu-recovery cancel {JOB}",
                 f"gpu-recovery cancel {JOB} --force",

@@ -1,6 +1,6 @@
 """Asks a worker for its heartbeat while a call to it is open (row 12 of the fault catalogue, docs/diagnosis.md).
 
-A call that takes long says nothing about the reason. A worker that answers the heartbeats computes; one that does not
+A call that takes long is no evidence about the reason. A worker that answers the heartbeats computes; one that does not
 answer is cut off or dead. `worker_endpoint` answers them.
 """
 

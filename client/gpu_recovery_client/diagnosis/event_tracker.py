@@ -46,7 +46,7 @@ class Http:
 
     def __init__(self, address: str) -> None:
         if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
-            raise ValueError(f"{address!r} is no address: it begins with http or https")
+            raise ValueError(f"{address!r} is not an address: an address begins with http or https")
         self._address = address.rstrip("/")
 
     def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> Answer:

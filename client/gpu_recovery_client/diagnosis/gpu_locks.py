@@ -59,9 +59,9 @@ class GpuLock:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if not OWNER.fullmatch(owner):
-            raise ValueError(f"{owner!r} is no owner: letters, digits, _ and -, at most 32")
+            raise ValueError(f"{owner!r} is not a valid owner: letters, digits, _ and -, at most 32")
         if not OWNER.fullmatch(str(gpu)):
-            raise ValueError(f"{gpu!r} names no GPU: letters, digits, _ and -, at most 32")
+            raise ValueError(f"{gpu!r} is not a valid GPU name: letters, digits, _ and -, at most 32")
         self.owner, self.name = owner, f".gpu_{gpu}_lock"
         self._folder, self._now, self._sleep = folder or shared_folder(), now, sleep
         self._file: int | None = None

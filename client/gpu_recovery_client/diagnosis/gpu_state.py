@@ -144,7 +144,7 @@ def own(every: tuple[Gpu, ...], uuid: str, environment: Mapping[str, str] = os.e
 
 
 def boot_id() -> str:
-    """Return the id of the current boot, with which the counters begin anew; "" if it is unknown."""
+    """Return the id of the current boot, with which the counters begin again; "" if it is unknown."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

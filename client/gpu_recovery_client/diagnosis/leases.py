@@ -127,7 +127,7 @@ class Lease:
             return str((body.get("lock") or {}).get("owner") or "?")
         if status in AGAIN or status == 0:
             return "?"
-        raise RuntimeError(f"the lock {self._name} cannot be asked for: {status} {body.get('detail', '')}".strip())
+        raise RuntimeError(f"the lock {self._name} cannot be requested: {status} {body.get('detail', '')}".strip())
 
     def renew(self) -> bool:
         """Renew the lease.
@@ -195,7 +195,7 @@ def of_process(name: str, owner: str, process: str, rank: int | None, now: Calla
     """Return the lease of this process. Raises ValueError if its environment names no job, API or token."""
     job_id = os.environ.get("JOB_ID", "")
     if not job_id:
-        raise ValueError("a distributed lock is one of a job: JOB_ID is not set")
+        raise ValueError("a distributed lock belongs to a job: JOB_ID is not set")
     return Lease(Api(os.environ), job_id, name, owner, process, rank, now=now)
 
 

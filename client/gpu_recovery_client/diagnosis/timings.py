@@ -34,7 +34,7 @@ class RpcCall:
         An error in the block is reported with this phase.
         """
         if name not in PHASES:
-            raise ValueError(f"{name!r} is no stage of a call; they are {', '.join(PHASES)}")
+            raise ValueError(f"{name!r} is not a phase of a call; the phases are {', '.join(PHASES)}")
         began = self._now()
         try:
             yield
@@ -98,7 +98,7 @@ class WeightSyncTimer:
     def part(self, name: str) -> Iterator[None]:
         """Time one part: serialize, upload, download or deserialize."""
         if name not in PARTS:
-            raise ValueError(f"{name!r} is no part of a weight synchronisation; they are {', '.join(PARTS)}")
+            raise ValueError(f"{name!r} is not a part of a weight synchronisation; the parts are {', '.join(PARTS)}")
         began = self._now()
         try:
             yield

@@ -67,7 +67,7 @@ def health_status(view: View) -> str:
 
 
 def node_agent(view: View, now: datetime) -> str:
-    """Return the liveness of the node agent and when it was last heard: `HEARD 12s`, `SILENT 90s`, `LOST 14m`.
+    """Return the liveness of the node agent and when it last reported: `HEARD 12s`, `SILENT 90s`, `LOST 14m`.
 
     "none" if no node agent ever reported, "-" if the API does not say.
     """

@@ -24,7 +24,7 @@ WAITS_FOR: Mapping[str, str] = {
     JobStatus.SUBMITTED: "every rank to run",
     JobStatus.RUNNING: "the ranks to end",
     JobStatus.LOST: "a heartbeat, the end of a rank, or the status checks of ECS and EC2",
-    JobStatus.SUSPENDING: "rank 0 to save its state and leave, or its grace to end",
+    JobStatus.SUSPENDING: "rank 0 to save its state and exit, or the end of its grace period",
     JobStatus.SUSPENDED: "its turn again, at its former position",
     JobStatus.STOPPING: "the confirmed end of every rank",
     JobStatus.DIAGNOSING: "the health check of every instance",
@@ -38,7 +38,7 @@ DISPENSABLE = (6, 3, 4, 2, 5)
 """
 DELAY = "the end of its retry delay"
 """What a job of status RECOVERING waits for until its next attempt may start, if none of its instances is repaired."""
-HELD = "somebody who resumes it"
+HELD = "a user to resume the job"
 """What a job waits for that a user has suspended."""
 
 

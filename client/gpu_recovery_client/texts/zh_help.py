@@ -38,7 +38,7 @@ HELP = {
     "Dumps are those of PyTorch's flight recorder. Files are diagnosed here, without a deployment.": "转储指 PyTorch flight recorder 的转储。文件在本机诊断，无需部署。",
     "ECS cluster, to check the settings of its agents, too.": "ECS 集群；给出后也检查其 agent 的设置。",
     "ECS family, or family:revision.": "ECS 任务定义的 family，或 family:revision。",
-    "End jobs for good: their ranks are stopped first.": "终止作业：先停止其 rank。",
+    "Cancel jobs: their ranks are stopped, and the jobs end.": "终止作业：先停止其 rank。",
     "End the sandbox.": "结束沙箱。",
     "Every such job: your own, or as an operator of every user or of --user.": "所有这类作业：自己的作业；操作员则为所有用户或 --user 的作业。",
     "Examples:": "示例：",

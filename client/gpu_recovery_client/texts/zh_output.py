@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 OUTPUT = {
-    "needs --yes, because nobody can be asked": "需要 --yes，因为无法询问",
+    "needs --yes, because the input is not a terminal": "需要 --yes，因为输入不是终端",
     "Console:  {address}": "控制台：{address}",
     "Session:  {session}": "会话：{session}",
     "Paste the session as the token. You are {user} ({role}).": "把会话当作令牌粘贴。当前身份：{user}（{role}）。",
@@ -310,9 +310,9 @@ OUTPUT = {
     "every rank to run": "所有 rank 运行",
     "the ranks to end": "rank 结束",
     "a heartbeat, the end of a rank, or the status checks of ECS and EC2": "心跳、rank 结束，或 ECS 与 EC2 的状态检查",
-    "rank 0 to save its state and leave, or its grace to end": "rank 0 保存状态并退出，或宽限期结束",
+    "rank 0 to save its state and exit, or the end of its grace period": "rank 0 保存状态并退出，或宽限期结束",
     "its turn again, at its former position": "在原来的位置再次轮到",
-    "somebody who resumes it": "有人恢复作业",
+    "a user to resume the job": "等待用户恢复作业",
     "the confirmed end of every rank": "确认所有 rank 已结束",
     "the health check of every instance": "所有实例的健康检查",
     "{reason} (as of {time})": "{reason}（截至 {time}）",

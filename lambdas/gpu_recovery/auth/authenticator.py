@@ -50,10 +50,10 @@ class TokenAuthenticator:
             TokenInvalid: the token is malformed, unknown, expired or revoked.
         """
         if not token:
-            raise TokenMissing("a token is needed")
+            raise TokenMissing("a token is required")
         match = self._kind.pattern.fullmatch(token)
         if match is None:
-            raise TokenInvalid("this is no token")
+            raise TokenInvalid("this is not a token")
         if not has_valid_tag(self._key(), token):
             raise TokenInvalid(f"the token {match['id']} was not issued by this deployment")
         now = self._clock()

@@ -77,13 +77,13 @@ def verified_session(key: Callable[[], bytes], text: str, now: datetime) -> Sess
     """
     payload, dot, mac = text.removeprefix(PREFIX).partition(".")
     if len(text) > SESSION_CHARACTERS_MAX or not text.startswith(PREFIX) or not dot:
-        raise TokenInvalid("this is no session")
+        raise TokenInvalid("this is not a session")
     if not hmac.compare_digest(mac.encode(errors="replace"), _mac(key(), payload).encode()):
         raise TokenInvalid("the session was not issued by this deployment")
     fields = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     expires_at = datetime.fromtimestamp(fields["e"], UTC)
     if now >= expires_at:
-        raise TokenInvalid("the session has ended: sign in again")
+        raise TokenInvalid("the session has expired: sign in again")
     return Session(fields["u"], Role(fields["r"]), fields["p"], expires_at)
 
 

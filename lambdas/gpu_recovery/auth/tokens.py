@@ -1,7 +1,7 @@
 """API tokens of instances and of users: issue, list and revoke them.
 
 A token belongs to one holder: an instance, or a user in one role. The store has only the SHA-256 of a token, so a token
-cannot be read from the table. The text of a token says nothing about its holder. It ends with an issuer tag, so that an
+cannot be read from the table. The text of a token does not name its holder. It ends with an issuer tag, so that an
 invented token is refused without a read. The token id is not secret: operators
 name a token by its id, and logs may contain it. docs/protocol.md describes the tokens of instances.
 """
@@ -178,7 +178,7 @@ def issue(store: TokenStore, key: bytes, holder: str, now: datetime, by: str, as
     def add(listed: TokenList) -> tuple[TokenList, Token]:
         valid = [token.token_id for token in listed.tokens if token.is_valid(now)]
         if len(valid) >= VALID_TOKENS_MAX:
-            raise TokensFull(f"{holder} has {len(valid)} tokens that live, {' and '.join(valid)}: revoke one")
+            raise TokensFull(f"{holder} has {len(valid)} valid tokens, {' and '.join(valid)}: revoke a token first")
         return replace(listed, tokens=_trimmed((*listed.tokens, record), now)), record
 
     _change(store, holder, add)
@@ -226,7 +226,7 @@ def checked_holder(kind: TokenKind, holder: str) -> str:
 
 
 def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[TokenList, Token] | None]) -> TokenList:
-    """Save what `change` makes of the list, computed anew after each conflicting write; return the resulting list.
+    """Save what `change` makes of the list, computed again after each conflicting write; return the resulting list.
 
     `change` returns the changed list and the changed token, or None to leave the list as it is.
     """
@@ -239,7 +239,9 @@ def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[
         store.save_token(*result)
         return result[0]
 
-    return retry_stale(attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"others write the tokens of {holder} all the time")
+    return retry_stale(
+        attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"other requests write the tokens of {holder} at the same time"
+    )
 
 
 def _trimmed(tokens: tuple[Token, ...], now: datetime) -> tuple[Token, ...]:

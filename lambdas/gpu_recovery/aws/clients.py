@@ -70,7 +70,7 @@ NO_ANSWER_CODES = frozenset(
 )
 """Error codes that are no refusal, as every answer with HTTP 5xx.
 
-They say nothing about the object of the call, and they leave open whether AWS carried out the call.
+They are no evidence about the object of the call, and they leave open whether AWS carried out the call.
 """
 SERVER_ERROR = 500
 NO_CONNECTION = (HTTPClientError, ConnectionError, IncompleteReadError)

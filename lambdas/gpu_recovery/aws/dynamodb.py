@@ -22,7 +22,7 @@ ITEM_FULL = "Item size"
 CONFLICTS_MAX = 5
 """Tries of a write that conflicts with a transaction on the same item."""
 THROTTLING_CODES = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
-"""Cancellation reasons of a throttled transaction. They say nothing about its conditions."""
+"""Cancellation reasons of a throttled transaction. They are no evidence about its conditions."""
 _write, _read = TypeSerializer().serialize, TypeDeserializer().deserialize
 
 
@@ -50,7 +50,7 @@ def is_item_full(error: ClientError) -> bool:
 def _retry_conflicts(call: Callable[..., Any], request: Mapping[str, Any]) -> Any:
     """Make the call, and repeat it while a transaction holds the item. Return the answer.
 
-    A transaction ends within milliseconds, and the conflict says nothing about the condition of this write.
+    A transaction ends within milliseconds, and the conflict is no evidence about the condition of this write.
 
     Raises:
         TryAgainSoon: a transaction held the item at each of CONFLICTS_MAX tries.

@@ -90,14 +90,15 @@ def _health_change(event: Fields, at: datetime, now: datetime) -> Iterator[Healt
     for check in detail.each("healthChecks"):
         report = health_report(check, at, now)
         if report is not None and may_be_a_flap(report, now):
-            yield SkippedNotification(f"{instance_id}: its agent is disconnected, which is told when it lasts")
+            yield SkippedNotification(
+                f"{instance_id}: its agent is disconnected; only a lasting disconnection is reported"
+            )
             continue
         yield (
             InstanceHealthEvent(instance_id, report)
             if report is not None
             else SkippedNotification(
-                f"{instance_id}: nobody has described the health check {check.text('type')!r}"
-                f" with status {check.text('status')!r}"
+                f"{instance_id}: unknown health check {check.text('type')!r} with status {check.text('status')!r}"
             )
         )
 

@@ -74,14 +74,14 @@ class DynamoInstanceStore:
         item = self.table.get(FLEET)
         if item is None:
             return Fleet()
-        with reading("the fleet's brakes", item):
+        with reading("the fleet limits", item):
             fleet: Fleet = decode(Fleet, item)
             return fleet
 
     def save_fleet(self, fleet: Fleet) -> Fleet:
         """Save the fleet record and return it as it is stored. Raises StaleRecord."""
         if not self.table.put_all([_put(_fleet_item(fleet), fleet.revision)]):
-            raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
+            raise StaleRecord(f"the fleet limits were written since revision {fleet.revision}")
         return replace(fleet, revision=fleet.revision + 1)
 
     def remember_registration(self, instance: Instance) -> None:

@@ -28,7 +28,7 @@ def missing_permission(code: str, message: str) -> MissingPermission | None:
     """Return the permission that an error of RunTask says is missing; None if the error says something else.
 
     The message decides how many launches are affected. `iam:PassRole`, and `ecs:RunTask` on one task definition, affect
-    that task definition, whichever policy is the reason. `ecs:RunTask` without a task definition affects every launch.
+    that task definition, under any denying policy. `ecs:RunTask` without a task definition affects every launch.
 
     Args:
         code: the error code.
@@ -49,7 +49,7 @@ def missing_permission(code: str, message: str) -> MissingPermission | None:
 def unassumed_role(code: str, message: str) -> str:
     """Return the sentence about a role of the task definition that ECS cannot assume; "" if the error is another.
 
-    The owner of the role mends its trust policy. No permission of the deployment is missing.
+    The owner of the role fixes its trust policy. No permission of the deployment is missing.
     """
     if code != "ClientException" or _UNASSUMED_ROLE not in message:
         return ""

@@ -33,19 +33,19 @@ YAML = "application/yaml"
 TAGS = {
     "jobs": "Submit jobs, read them, and act on them.",
     "diagnoses": "Diagnose an attempt, a case or a log.",
-    "queue": "The order of the jobs that wait, and what each waits for.",
+    "queue": "The waiting jobs in their order, each with its wait reason.",
     "quotas": "Limits of instances and of running jobs.",
     "instances": "GPU instances, their health checks, gauges and agents.",
     "fleet": "The limits of repairs, and the map of all instances.",
-    "overview": "What an operator looks at first.",
+    "overview": "The figures for operators on a single page.",
     "events": "The event history.",
-    "incidents": "Failures, and what was done about them.",
+    "incidents": "Failures with their recoveries.",
     "summary": "GPU-hours, recoveries and incidents of the last days.",
     "users": "Users and their tokens.",
     "sessions": "Sessions of the web console.",
     "me": "The caller.",
     "locks": "Locks between the processes of a job.",
-    "dead-letters": "Messages that no function could handle.",
+    "dead-letters": "Messages that no function could process.",
     "openapi.json": "This document.",
 }
 """Tags in their order, each with its description. The tag of a route is the first part of its path."""

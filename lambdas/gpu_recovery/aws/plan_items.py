@@ -1,7 +1,7 @@
 """Items of the plan of an attempt: one for each PART_RANKS ranks, so that no partition key takes too many reads.
 
 Ranks 0 to 63 are in the head, `<job>#a01#plan`, the next 64 ranks in `<job>#a01#plan#part1`, and so on, as in the
-progress (`progress_items`). Each event of a rank reads the item of this rank: one read unit, whatever the gang has. The
+progress (`progress_items`). Each event of a rank reads the item of this rank: one read unit for a gang of any size. The
 head of a gang of more than PART_RANKS ranks also has `parts`, the number of items.
 
 An earlier release kept each plan in one item of any size: a head without `parts`. Its plans stay as they are.

@@ -107,7 +107,7 @@ def file_of(name: str) -> File | None:
 
 
 def add_swagger_ui(app: APIGatewayHttpResolver) -> None:
-    """Add the routes of the page and its files to `app`. They need no token: they say nothing about the deployment."""
+    """Add the routes of the page and its files to `app`. They need no token: they have no data of the deployment."""
 
     @app.get(PATH)
     def page() -> Response[str]:

@@ -214,7 +214,7 @@ def with_awaited_flag(record: Job | Instance, event: events.InstanceEvent) -> ev
 
 
 def is_under_way(instance: Instance, job: Job, now: datetime) -> bool:
-    """Return whether something goes on at the instance, or is held back for now, that `job` waits for.
+    """Return whether something goes on at the instance, or is blocked for now, that `job` waits for.
 
     A job waits in STOPPING for the end of a rank that a reboot will confirm, in DIAGNOSING for a health check within
     its time, in RECOVERING for a repair. All of these end by themselves: each instance has its own deadlines.
@@ -238,7 +238,7 @@ def is_under_way(instance: Instance, job: Job, now: datetime) -> bool:
 def why_not_rebooted(instance: Instance, job: Job) -> str:
     """Return why the instance is not rebooted although a rank of `job` may run on it; "" if nothing prevents that.
 
-    A limit holds its repair back for now, or the instance waits for a person.
+    A limit holds its repair back for now, or the instance needs an operator.
     """
     if job.status is not JobStatus.STOPPING or job.job_id not in instance.claims:
         return ""
@@ -247,4 +247,4 @@ def why_not_rebooted(instance: Instance, job: Job) -> str:
     if not instance.needs_operator:
         return ""
     orphans = f"{instance.avoid_reason}, and " if instance.orphaned_ranks else ""
-    return f"{orphans}it waits for a person ({instance.reason}), who must reboot it and release it, or terminate it"
+    return f"{orphans}it needs an operator ({instance.reason}): reboot and release it, or terminate it"

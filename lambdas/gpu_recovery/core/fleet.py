@@ -3,7 +3,7 @@
 The cluster has one fleet record. An instance joins `repairing` in the transaction that begins its repair, and leaves
 the set in the transaction that ends the repair. So neither a crash nor a second reconciler exceeds the repair budget.
 
-The circuit breaker opens when many instances are blamed at once. The cause is then rarely the instances: it is a
+The circuit breaker opens when many instances are suspected at once. The cause is then rarely the instances: it is a
 broken check image, a network or a rack. While the breaker is open no repair begins; checks, releases and repairs under
 way continue. After `breaker_probe_s` the repair of one instance may begin as a probe (half open). If the instance
 comes back healthy the breaker closes, otherwise it opens again. An operator may close the breaker.
@@ -52,7 +52,7 @@ class ReportingOutage:
     @property
     def sentence(self) -> str:
         """Why missing heartbeats have no consequence now."""
-        return f"{self.silent} of {self.reporting} instances are silent at once: the network, not their GPUs"
+        return f"{self.silent} of {self.reporting} instances do not report: probably a network fault"
 
 
 PERMISSION_TOLD_FOR = timedelta(days=1)
@@ -143,7 +143,7 @@ def budget(fleet: Fleet, policy: RecoveryPolicy) -> int:
 
 
 def breaker_limit(fleet: Fleet, policy: RecoveryPolicy) -> int:
-    """Return how many blamed instances open the breaker: a share of the fleet within the policy's two bounds."""
+    """Return how many suspected instances open the breaker: a share of the fleet within the policy's two bounds."""
     share = fleet.gpu_instances * policy.breaker_percent // 100
     return max(policy.breaker_instances_min, min(policy.breaker_instances_max, share))
 
@@ -165,7 +165,7 @@ def repair_blocked_reason(
         return blocked
     replaced = _recent_replacements(fleet, policy, now)
     if replacing and len(replaced) >= policy.replacements_max:
-        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the most"
+        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the limit"
     return ""
 
 
@@ -176,7 +176,7 @@ def _repairs_stopped_reason(fleet: Fleet, instance_id: str, policy: RecoveryPoli
     if fleet.deaf is not None:
         return fleet.deaf.sentence
     if fleet.opened_at is not None and not _may_probe(fleet, policy, now) and fleet.probe != instance_id:
-        return f"the breaker is open: {fleet.opened_because}"
+        return f"the circuit breaker is open: {fleet.opened_because}"
     return ""
 
 
@@ -191,7 +191,7 @@ def repair_turn_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, n
         return f"{len(others)} of at most {most} instance(s) are under repair: {listed(sorted(others))}"
     recent = _recent_repairs(fleet, policy, now)
     if len(recent) >= policy.fleet_repairs_max:
-        return f"{len(recent)} repairs began within {policy.fleet_window_s} s, which is the most"
+        return f"{len(recent)} repairs began within {policy.fleet_window_s} s, which is the limit"
     return ""
 
 
@@ -278,7 +278,7 @@ def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPo
 
 
 def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
-    """Return the fleet after evidence blamed the instance. The breaker opens if enough instances are blamed.
+    """Return the fleet after evidence blamed the instance. The breaker opens if enough instances are suspected.
 
     Only instances with GPUs count, and each instance counts once. Blame older than the window is dropped. While the
     breaker is open blame is not counted, because closing the breaker removes all blame.
@@ -290,7 +290,7 @@ def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy
     fleet = replace(fleet, blamed=blamed)
     if len(blamed) < breaker_limit(fleet, policy):
         return fleet
-    because = f"{len(blamed)} of {fleet.gpu_instances} instances looked bad within {policy.breaker_window_s} s"
+    because = f"{len(blamed)} of {fleet.gpu_instances} instances were suspected within {policy.breaker_window_s} s"
     incident_id = f"breaker/{now:%Y%m%dT%H%M%S}"
     return replace(fleet, opened_at=now, opened_because=because, incident_id=incident_id, probe="")
 
@@ -339,7 +339,7 @@ def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetim
 def with_repair_undone(
     fleet: Fleet, instance_id: str, began_at: datetime, now: datetime, *, replacing: bool = False
 ) -> Fleet:
-    """Return the fleet without a reboot or a replacement that was held back before any request to EC2.
+    """Return the fleet without a reboot or a replacement that was blocked before any request to EC2.
 
     If a reboot of the same repair came before, the repair has begun: it counts, and has ended without success.
 

@@ -73,7 +73,7 @@ def verdict_of(exit_code: int | None, document: Verdict | None, *, document_requ
     if outcome.blames_hardware and document is None and document_required:
         return Verdict(
             CheckOutcome.INCONCLUSIVE,
-            f"the health check exited with {exit_code} but left no verdict document, so it blames nothing",
+            f"the health check exited with {exit_code} but left no verdict document, so it is no evidence of a fault",
         )
     default = f"the health check exited with {exit_code}"
     if document is None:
@@ -88,7 +88,7 @@ def verdict_of_unstarted(reason: str) -> Verdict:
 
     A host that lost its GPUs may still offer them to ECS: tasks are placed there, and none of them starts. Such a
     check leaves no document, so the error of the host's container runtime is the evidence. Any other reason concerns
-    the image, or says nothing about the instance.
+    the image, or is no evidence about the instance.
     """
     broken = _NO_GPU_FOR_CONTAINERS.search(reason) is not None
     outcome = CheckOutcome.REBOOT if broken else CheckOutcome.INCONCLUSIVE

@@ -43,7 +43,7 @@ DUPLICATE_AGENT_REMINDER = timedelta(days=1)
 BOOT_JITTER = timedelta(seconds=60)
 """Tolerance between two boot times of one boot.
 
-Each report gives the boot time anew: the time of receipt minus the report's age and the uptime.
+Each report gives the boot time again: the time of receipt minus the report's age and the uptime.
 """
 
 
@@ -165,11 +165,11 @@ class AgentReport:
     sequence:     number of the report within its boot. It rises with every report.
     age_s:        seconds between the report and its delivery.
     interval_s:   seconds between two reports of this agent.
-    running:      running ranks, None if the report says nothing about ranks.
+    running:      running ranks, None if the report has no ranks.
     running_logs: running log ids of ranks, as agents of GPUTasker report them.
     run:          id of this start of the agent, "" if the agent gives none.
     exits:        ranks that ended, each with its exit code or signal.
-    health:       GPU health, None if the report says nothing about it; `sentence` is its reason.
+    health:       GPU health, None if the report has none; `sentence` is its reason.
     digest:       digest of the GPU inventory, "" if the agent gives none.
     utilisation:  utilisation of the GPUs (`core/gpu_utilisation.py`), "" if it is unknown.
     xids, sxids:  errors in the kernel log since the last answered report.

@@ -101,41 +101,41 @@ METRICS: dict[str, MetricType] = {
     "RecoveriesStarted": MetricType(Unit.COUNT, "an incident began: a gang was stopped or had ended by a failure"),
     "RecoveriesSucceeded": MetricType(Unit.COUNT, "an incident ended with the job running, or done"),
     "RecoveriesFailed": MetricType(Unit.COUNT, "an incident ended with the job FAILED"),
-    "RecoveriesCanceled": MetricType(Unit.COUNT, "an incident ended because a person canceled the job"),
-    "LostSeconds": MetricType(Unit.SECONDS, "how long a job was LOST: until it was heard of, or decided about"),
-    "InstancesSilent": MetricType(Unit.COUNT, "the agent of an instance was not heard of any more"),
-    "DeafSeconds": MetricType(
-        Unit.SECONDS, "how long too many instances have been silent at once, each minute they are"
-    ),
-    "RecoveryAgeSeconds": MetricType(Unit.SECONDS, "how long an incident that is still open has lasted, at each look"),
-    "OverdueSeconds": MetricType(Unit.SECONDS, "how long after its deadline the reconciler opened a record"),
-    "GpuHoursLost": MetricType(
-        Unit.NONE, "GPUs of the job x hours from the failure until it ran again or was given up"
-    ),
+    "RecoveriesCanceled": MetricType(Unit.COUNT, "an incident ended because a user canceled the job"),
+    "LostSeconds": MetricType(Unit.SECONDS, "how long a job was LOST: until it reported again, or was decided"),
+    "InstancesSilent": MetricType(Unit.COUNT, "the heartbeat of the agent of an instance timed out"),
+    "DeafSeconds": MetricType(Unit.SECONDS, "the duration of a reporting outage, each minute while it lasts"),
+    "RecoveryAgeSeconds": MetricType(Unit.SECONDS, "the age of an open incident, at each poll"),
+    "OverdueSeconds": MetricType(Unit.SECONDS, "how long after its deadline the reconciler processed a record"),
+    "GpuHoursLost": MetricType(Unit.NONE, "GPUs of the job x hours from the failure until it ran again or ended"),
     "Reboots": MetricType(Unit.COUNT, "the reboot of an instance was ordered"),
     "FalseReboots": MetricType(
         Unit.COUNT, "a reboot ended without any finding against the hardware before or after it"
     ),
     "RepairsHeld": MetricType(
-        Unit.COUNT, "the repair of an instance was held back: by the brakes, or until its jobs leave"
+        Unit.COUNT, "the repair of an instance was blocked: by the fleet limits, or until its jobs leave"
     ),
     "BreakerOpened": MetricType(
-        Unit.COUNT, "the breaker opened: so many instances looked bad that no repair may begin"
+        Unit.COUNT, "the circuit breaker opened: so many instances were suspected that no repair may begin"
     ),
-    "BreakerOpenSeconds": MetricType(Unit.SECONDS, "how long the breaker has been open, each minute while it is"),
-    "PausedSeconds": MetricType(Unit.SECONDS, "how long a person has had recovery paused, each minute while it is"),
+    "BreakerOpenSeconds": MetricType(
+        Unit.SECONDS, "how long the circuit breaker has been open, each minute while it is open"
+    ),
+    "PausedSeconds": MetricType(
+        Unit.SECONDS, "how long recovery has been paused by an operator, each minute while it is paused"
+    ),
     "UnderRepair": MetricType(
-        Unit.COUNT, "instances that count against the budget of repairs, each minute while there are any"
+        Unit.COUNT, "instances that count against the repair budget, each minute while there are any"
     ),
     "VerdictsHeld": MetricType(
-        Unit.COUNT, "the remedy of a diagnosis held: an attempt after it lasted, or the job was done"
+        Unit.COUNT, "the remedy of a diagnosis held: an attempt after it ran stably, or the job succeeded"
     ),
     "VerdictsFailed": MetricType(
-        Unit.COUNT, "it did not: the job failed again for the same cause or at the same place"
+        Unit.COUNT, "the remedy of a diagnosis failed: the job failed again for the same cause or at the same place"
     ),
     "NoticesSent": MetricType(Unit.COUNT, "a message to operators was published"),
     "NoticesFailed": MetricType(
-        Unit.COUNT, "a message to operators could not be published; it is kept and tried again"
+        Unit.COUNT, "a message to operators could not be published; it stays saved and is tried again"
     ),
     "PlacementsFailed": MetricType(
         Unit.COUNT,

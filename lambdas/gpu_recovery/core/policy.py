@@ -60,7 +60,7 @@ class RecoveryPolicy:
     The setting is for launchers such as torchrun, which exit with code 1 after every failure.
     """
     relaunch_after_manual_stop: bool = False
-    """Whether a job is relaunched, uncounted, after a person stopped one of its tasks in ECS.
+    """Whether a job is relaunched, uncounted, after a user stopped one of its tasks in ECS.
 
     Otherwise the job is CANCELED. A job that its ECS service stopped is always CANCELED.
     """
@@ -74,9 +74,9 @@ class RecoveryPolicy:
     reboot_window_s: int = 86_400
     """Seconds within which `reboots_max` counts."""
     relapse_window_s: int = 3_600
-    """Seconds after a repair within which new blame of the instance leads to the next repair level."""
+    """Seconds after a repair within which a new fault of the instance leads to the next repair level."""
     job_repairs_max: int = 8
-    """Instances that are repaired for one job. After that the job's checks still blame, but cause no repair."""
+    """Instances that are repaired for one job. After that, faults that its checks find cause no repair."""
     suspect_repeats: bool = True
     """Whether an instance is repaired as a repeat offender although its check finds no fault.
 
@@ -91,7 +91,7 @@ class RecoveryPolicy:
     lemon_replace: int = 100
     """Lemon score in percent from which an instance is replaced instead of rebooted again. No score reaches 100."""
     require_verdict_document: bool = True
-    """Whether a check's exit codes 1 and 42 blame an instance only together with the verdict document of that check."""
+    """Whether a check's exit codes 1 and 42 count against an instance only with the verdict document of that check."""
     diagnose: bool = True
     """Whether reports and logs of a failed attempt are diagnosed. A sure diagnosis may make the checks unnecessary."""
     check_in_background: bool = True
@@ -126,19 +126,19 @@ class RecoveryPolicy:
     replacement_window_s: int = 86_400
     """Seconds within which `replacements_max` counts."""
     breaker_percent: int = 50
-    """Percent of the instances with GPUs that open the circuit breaker if blamed within `breaker_window_s`."""
+    """Percent of the instances with GPUs that open the circuit breaker if suspected within `breaker_window_s`."""
     breaker_instances_min: int = 3
-    """Blamed instances below which the circuit breaker never opens."""
+    """Suspected instances below which the circuit breaker never opens."""
     breaker_instances_max: int = 20
-    """Blamed instances that open the circuit breaker in a fleet of any size."""
+    """Suspected instances that open the circuit breaker in a fleet of any size."""
     breaker_window_s: int = 300
-    """Seconds for which blame counts towards opening the circuit breaker."""
+    """Seconds for which a suspicion counts towards opening the circuit breaker."""
     breaker_probe_s: int = 900
     """Seconds that the circuit breaker stays open before the repair of one instance may begin as a probe."""
     repair_hold_timeout_s: int = 21_600
-    """Seconds that a repair may be held back before an operator must decide."""
+    """Seconds that a repair may be blocked before an operator must decide."""
     hold_retry_interval_s: int = 30
-    """Seconds between two tries to begin a repair that is held back.
+    """Seconds between two tries to begin a repair that is blocked.
 
     In fleets of more than 300 instances the interval is longer, up to 600 seconds.
     """
@@ -246,14 +246,14 @@ class RecoveryPolicy:
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:
-            raise PolicyInvalid(
-                "policy suspect_s, unreachable_s and heartbeat_stale_s must not fall: they are one silence"
-            )
+            raise PolicyInvalid("policy suspect_s, unreachable_s and heartbeat_stale_s must not decrease in this order")
         if self.suspect_after < REPEATS_MIN:
-            raise PolicyInvalid(f"policy suspect_after must be at least {REPEATS_MIN}: one failure is no repetition")
+            raise PolicyInvalid(
+                f"policy suspect_after must be at least {REPEATS_MIN}: a single failure is not a repetition"
+            )
         if self.command_lease_s < COMMAND_LEASE_S_MIN:
             raise PolicyInvalid(
-                f"policy command_lease_s must be at least {COMMAND_LEASE_S_MIN}: a claim must outlive any function"
+                f"policy command_lease_s must be at least {COMMAND_LEASE_S_MIN}, longer than any function runs"
             )
 
 

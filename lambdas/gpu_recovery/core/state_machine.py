@@ -89,7 +89,7 @@ class DecisionContext:
             IllegalTransition: the transition was called without the fleet record.
         """
         if self.fleet is None:
-            raise IllegalTransition("a repair is decided without the fleet's brakes")
+            raise IllegalTransition("a repair is decided without the fleet limits")
         return self.fleet
 
 

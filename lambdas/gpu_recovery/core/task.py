@@ -193,12 +193,12 @@ def ending(task: TaskFact, main_container: str) -> Ending:
     if stop == StopCode.USER_INITIATED:
         if task.stopped_reason.startswith(OUR_STOP):
             return Ending(EndingKind.STOPPED_BY_US, code, "stopped by gpu-recovery")
-        return Ending(EndingKind.STOPPED_BY_PERSON, code, f"stopped by a person ({_quoted(task.stopped_reason)})")
+        return Ending(EndingKind.STOPPED_BY_PERSON, code, f"stopped by a user ({_quoted(task.stopped_reason)})")
     if stop == StopCode.SERVICE_SCHEDULER_INITIATED:
         return Ending(EndingKind.STOPPED_BY_PERSON, code, f"{STOPPED_BY_SERVICE} ({_quoted(task.stopped_reason)})")
     if stop in (StopCode.SPOT_INTERRUPTION, StopCode.TERMINATION_NOTICE):
         return Ending(
-            EndingKind.INTERRUPTED, code, f"its instance was taken away ({stop}: {_quoted(task.stopped_reason)})"
+            EndingKind.INTERRUPTED, code, f"its instance was reclaimed ({stop}: {_quoted(task.stopped_reason)})"
         )
     if code == 0:
         return Ending(EndingKind.SUCCEEDED, 0, "exited with code 0")
@@ -210,7 +210,7 @@ def ending(task: TaskFact, main_container: str) -> Ending:
             EndingKind.HOST_FAULT, code, f"ended by the infrastructure ({stop}: {_quoted(task.stopped_reason)})"
         )
     if code is None:
-        return Ending(EndingKind.CRASHED, None, f"vanished without an exit code ({_quoted(reason)})")
+        return Ending(EndingKind.CRASHED, None, f"ended without an exit code ({_quoted(reason)})")
     if reason.startswith("OutOfMemoryError"):
         return Ending(EndingKind.FAILED, code, f"ran out of host memory (exit code {code})")
     if code > 128:

@@ -173,7 +173,7 @@ def _compare_with_ec2(recovery: Recovery, record: Instance, hint: Ec2Hint) -> st
     name, now = record.instance_id, recovery.clock()
     status = recovery.actions.describe_ec2_status((name,)).get(name)
     if status is None and not hint.is_terminated:
-        return f"EC2 speaks of {name} and does not know it"
+        return f"an EC2 event names {name}, which EC2 does not know"
     undelivered = (
         tuple(undelivered_ec2_events(record, status, now))
         if status is not None

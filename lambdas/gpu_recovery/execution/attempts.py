@@ -34,7 +34,7 @@ def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand
             messages.append(FollowUp(instance_id, request))
         if instance_id:
             continue
-        unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the rank never showed on which instance it was")
+        unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the instance of the rank is unknown")
         context.store.add_checked(job.job_id, command.attempt, rank, unknown)
     return CommandResult(tuple(messages))
 

@@ -36,7 +36,7 @@ def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, pla
     latest_age_s = now.timestamp() - max(report.at_s for report in progress)
     if stalled_s < policy.progress_timeout_s or latest_age_s > policy.heartbeat_stale_s:
         return None
-    return f"no rank has got on for {stalled_s:.0f} s, though its machines are heard of"
+    return f"no rank has made progress for {stalled_s:.0f} s, although its instances report"
 
 
 def progress_reports(

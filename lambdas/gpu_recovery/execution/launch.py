@@ -37,7 +37,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     """
     command: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != command.attempt:
-        return CommandResult((_launch_refused(context, job, command.attempt, "the launch was given up"),))
+        return CommandResult((_launch_refused(context, job, command.attempt, "the launch was abandoned"),))
     # EC2 is asked before any claim: ECS may list an instance for a while after EC2 has terminated it.
     described = context.actions.describe_ec2(command.instances)
     absent = _absent_instances(command.instances, described)
@@ -176,7 +176,7 @@ def _refused_by_ecs(
 
 def _change_fleet(context: ExecutionContext, change: Callable[[Fleet], Fleet]) -> Fleet:
     store = context.store
-    contended = f"refused {SAVE_ATTEMPTS_MAX} times: others write the fleet record all the time"
+    contended = f"refused {SAVE_ATTEMPTS_MAX} times: other functions write the fleet record at the same time"
     return save_with_retry(store.load_fleet, change, store.save_fleet, SAVE_ATTEMPTS_MAX, contended)
 
 

@@ -45,7 +45,7 @@ class RayPool(Protocol):
     """
 
     def submit(self, submission: DriverSubmission) -> Refusal | None:
-        """Start a driver, unless its submission id is known. Return a Refusal if Ray rejects it for good."""
+        """Start a driver, unless its submission id is known. Return a Refusal if Ray rejects it permanently."""
 
     def status(self, submission_id: str) -> DriverStatus:
         """Return the status of a driver; its state is GONE if Ray does not know the id."""

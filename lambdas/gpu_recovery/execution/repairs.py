@@ -82,7 +82,7 @@ def replace_instance(context: ExecutionContext, instance: Instance, pending: Pen
         return stopped_by
     ec2_instance = context.actions.describe_ec2((instance.instance_id,))[instance.instance_id]
     if not ec2_instance.group and not ec2_instance.restartable:
-        why = "it is in no Auto Scaling group, and it cannot be stopped and started: replace it by hand"
+        why = "it is not in an Auto Scaling group, and it cannot be stopped and started: replace it by hand"
         return _repair_refused(context, instance, command.epoch, why)
     refusal = context.actions.replace(instance.instance_id, ec2_instance.group)
     return _repair_refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
@@ -145,16 +145,16 @@ def _revalidate(
             not_before=context.now + RETRY
         )  # an operator or AWS is stopping it: soon it is off, or on again
     if not ec2_instance.managed:
-        return _repair_refused(context, instance, epoch, "it does not carry the tag by which its owners hand it over")
+        return _repair_refused(context, instance, epoch, "it does not have the opt-in tag")
     hold_reason = _blocked_by(context, ec2_instance, fleet, name)
     if not hold_reason and instance.need is not None and is_withdrawn(instance, instance.need):
-        hold_reason = "what asked for it was taken back"
+        hold_reason = "the request for the repair was withdrawn"
     if not hold_reason and _has_recovered(context, instance):
-        hold_reason = "EC2 says that it is well again"
+        hold_reason = "EC2 reports it as healthy again"
     if not hold_reason and _has_other_work(context, instance):
         if pending.refusals < REPAIR_DELAYS_MAX:
             return CommandResult(not_before=context.now + RETRY)
-        hold_reason = "somebody's task holds GPUs of it"
+        hold_reason = "a task of another program holds its GPUs"
     return (
         _delivering(instance, events.RepairHeld(at=context.now, epoch=epoch, sentence=hold_reason))
         if hold_reason
@@ -165,15 +165,15 @@ def _revalidate(
 def _blocked_by(context: ExecutionContext, ec2_instance: Ec2Instance, fleet: Fleet, name: str) -> str:
     """Return the fleet limit or setting that blocks the repair at its last moment; "" if there is none."""
     if ec2_instance.in_maintenance:
-        return "a person keeps it back by its maintenance tag"
+        return "its maintenance tag prohibits repairs"
     if context.policy.observe_only:
-        return "the system is observe-only"
+        return "gpu-recovery is in observe-only mode"
     if fleet.pause is not None:
         return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
     if fleet.deaf is not None:
         return fleet.deaf.sentence
     if fleet.opened_at is not None and fleet.probe != name:
-        return f"the breaker is open: {fleet.opened_because}"
+        return f"the circuit breaker is open: {fleet.opened_because}"
     return ""
 
 

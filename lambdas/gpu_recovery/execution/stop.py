@@ -114,7 +114,7 @@ def suspend(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
     if plan is not None and not task_id:
         task_id = tasks_of_ranks(context, job, plan)[0]
     name = attempt_id(job.job_id, command.attempt)
-    known = bool(task_id) and context.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
+    known = bool(task_id) and context.actions.stop_task(task_id, f"{OUR_STOP}{name} is preempted")
     if not known and job.instances and job.instances[0]:
         grace_s = job.spec.suspend_grace_s
         notice = AgentCommand(f"suspend/{name}", AgentCommandKind.SUSPEND, job.job_id, command.attempt, grace_s)
@@ -167,7 +167,7 @@ def end_unconfirmed(context: ExecutionContext, job: Job, pending: PendingCommand
 def _release_reservations_if_ended(context: ExecutionContext, job: Job, instance_ids: list[str]) -> None:
     """Remove the reservations of a job that has ended while its requests were delivered: it waits for no repair.
 
-    The first instance that cannot be repaired ends the job, and the next instances are reserved all the same.
+    The first instance that cannot be repaired ends the job, and the next instances are reserved nevertheless.
     """
     after = context.store.load_job(job.job_id)
     if after is not None and after.status in TERMINAL:

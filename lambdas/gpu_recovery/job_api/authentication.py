@@ -52,7 +52,7 @@ class Caller:
             ApiError: 403, the job belongs to another user.
         """
         if self.role is not Role.OPERATOR and job.spec.user != self.user:
-            owner = job.spec.user or "nobody in particular"
+            owner = job.spec.user or "no user"
             detail = f"job {job.job_id} belongs to {owner}, not to {self.user}"
             raise ApiError(403, "foreign_job", "Not yours", detail, job_id=job.job_id)
 
@@ -84,7 +84,7 @@ def caller_of(dependencies: Dependencies, authorization: str, user_arn: str) -> 
         return _caller_of_user_token(dependencies, token)
     expected = f"Bearer {dependencies.operator_token()}"
     if not hmac.compare_digest(authorization.encode(errors="replace"), expected.encode()):
-        ours = "this deployment takes no signatures: " if scheme == _SIGV4 else ""
+        ours = "this deployment accepts no signatures: " if scheme == _SIGV4 else ""
         _raise_unauthorized(f"{ours}send the operator token, or a user's, as `Authorization: Bearer <token>`")
     return Caller(OPERATOR, Role.OPERATOR)
 
@@ -121,12 +121,12 @@ def operator_mark(dependencies: Dependencies) -> str:
 
 def _caller_of_signer(roles: Mapping[str, Role], user_arn: str) -> Caller:
     if not user_arn:
-        detail = "this deployment takes no tokens: sign the request with IAM credentials (SigV4, service execute-api)"
+        detail = "this deployment accepts no tokens: sign the request with IAM credentials (SigV4, service execute-api)"
         raise ApiError(401, "not_signed", "Unauthorized", detail, headers={"WWW-Authenticate": _SIGV4})
     signer = signer_of(user_arn)
     if signer is None or signer.principal not in roles:
         named = user_arn[:SHOWN_MAX] if signer is None else signer.principal
-        detail = f"{named} has no role in this deployment: its setting gpu-recovery:api_roles must name the principal"
+        detail = f"{named} has no role in this deployment: add the principal to the setting gpu-recovery:api_roles"
         raise ApiError(403, "unknown_principal", "Unknown principal", detail)
     if not USER_NAME.fullmatch(signer.name):
         detail = f"{signer.name} cannot be the name of a user here: letters, digits and _ . @ + - are allowed"

@@ -48,7 +48,7 @@ def _api_error(error: Exception) -> ApiError:
         case ApiError():
             return error
         case ForeignUser():
-            return ApiError(403, "foreign_user", "Not in another's name", error.detail, error.field)
+            return ApiError(403, "foreign_user", "Not for another user", error.detail, error.field)
         case PriorityTooHigh():
             return ApiError(403, "priority_too_high", "Priority too high", error.detail, error.field)
         case KeyReused():
@@ -74,10 +74,10 @@ def _api_error(error: Exception) -> ApiError:
         case CursorInvalid():
             return ApiError(400, "bad_cursor", "Bad cursor", str(error), "cursor")
         case NotificationFailed():
-            detail = f"{error}; what could not be said is kept and tried again"
-            return ApiError(502, "unsaid", "Done, but not told", detail)
+            detail = f"{error}; the message stays saved and is tried again"
+            return ApiError(502, "unsaid", "Done, but a message is not sent yet", detail)
         case RayUnreachable():
             return ApiError(502, "ray_away", "The Ray cluster does not answer", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    detail = f"{error}; ask again in {RETRY_AFTER_S} s"
+    detail = f"{error}; try again in {RETRY_AFTER_S} s"
     return ApiError(503, "busy", "Busy", detail, headers=headers, retry_after_s=RETRY_AFTER_S)

@@ -77,7 +77,7 @@ def _without_template(document: Mapping[str, Any]) -> Mapping[str, Any]:
         return document
     job = verl_template.job_document(document)
     if len(job["entrypoint"]) > COMMAND_AND_ENV_CHARACTERS_MAX:
-        raise SpecInvalid("overrides", f"make a command of more than {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
+        raise SpecInvalid("overrides", f"result in a command of more than {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
     return job
 
 
@@ -88,14 +88,14 @@ def _problems(spec: JobSpec, document: Mapping[str, Any]) -> Iterator[tuple[str,
         yield needed, f"is needed by a job on {spec.backend}"
     for key in foreign:
         if document.get(key) is not None:
-            yield key, f"is not for a job on {spec.backend}"
+            yield key, f"is not allowed in a job on {spec.backend}"
     others = sorted(set(json.loads(spec.runtime_env or "{}")) - BESIDE_AN_IMAGE) if spec.image else []
     if others:
         yield "image", f"goes with env_vars and config in runtime_env, not with {', '.join(others)}: by Ray"
     if len(spec.runtime_env) > RUNTIME_ENV_CHARACTERS_MAX:
         yield "runtime_env", f"must have at most {RUNTIME_ENV_CHARACTERS_MAX} characters as JSON"
     if spec.checkpoint_dir and spec.env.get("CHECKPOINT_DIR", spec.checkpoint_dir) != spec.checkpoint_dir:
-        yield "env.CHECKPOINT_DIR", "must be left out, or be what checkpoint_dir says"
+        yield "env.CHECKPOINT_DIR", "must be left out, or equal checkpoint_dir"
     pairs = [{"name": name, "value": value} for name, value in spec.env.items()]
     size = len(json.dumps([*spec.command, *pairs, spec.checkpoint_dir]))
     if size > COMMAND_AND_ENV_CHARACTERS_MAX:

@@ -101,7 +101,7 @@ def _read_place(place: str) -> tuple[list[str], tuple[Any, ...]]:
         names, last_order = json.loads(place)
         return names, tuple(last_order)
     except (ValueError, TypeError) as error:
-        raise CursorInvalid("the cursor is of another release: begin without one") from error
+        raise CursorInvalid("the cursor is from another release: begin without a cursor") from error
 
 
 def signed_cursor(key: bytes, purpose: str, place: str) -> str:
@@ -119,9 +119,9 @@ def verified_position(key: bytes, purpose: str, cursor: str) -> str:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
         place = raw[MAC_BYTES:].decode()
     except ValueError as error:
-        raise CursorInvalid("the cursor was not handed out by this service") from error
+        raise CursorInvalid("the cursor was not issued by this service") from error
     if not hmac.compare_digest(raw[:MAC_BYTES], _mac(key, purpose, place)):
-        raise CursorInvalid("the cursor was not handed out by this service, not for this list, or too long ago")
+        raise CursorInvalid("the cursor was not issued by this service, not for this list, or too long ago")
     return place
 
 

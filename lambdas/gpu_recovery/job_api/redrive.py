@@ -51,7 +51,7 @@ class DeadLetterUnreadable(RecoveryError):
 
 
 class DeadLetterRefused(RecoveryError):
-    """The target of a dead letter rejects it for good."""
+    """The target of a dead letter rejects it permanently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class DeadLetters(Protocol):
         """Queue the event `payload` for an asynchronous invocation of the function.
 
         Raises:
-            DeadLetterRefused: Lambda rejects the event for good.
+            DeadLetterRefused: Lambda rejects the event permanently.
         """
 
     def call_scheduler(self, dead_letter: DeadLetter) -> None:
@@ -240,7 +240,7 @@ def redrive_target_of(dead_letter: DeadLetter) -> RedriveTarget:
             context = document.get("requestContext")
             arn = context.get("functionArn") if isinstance(context, dict) else None
             if not isinstance(document.get("requestPayload"), dict):
-                raise DeadLetterUnreadable("it holds no event (requestPayload)")
+                raise DeadLetterUnreadable("it contains no event (requestPayload)")
             return _function(arn, "requestContext.functionArn", document["requestPayload"])
         case DeadLetterQueue.UNDELIVERED:
             document = _document(dead_letter)

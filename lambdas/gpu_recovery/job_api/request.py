@@ -62,9 +62,9 @@ class Request:
             text = self.read()
             size = len(text.encode())
         except ValueError as error:
-            raise ApiError(400, "no_text", "Not text", f"the body is no text: {error}"[:200], "body") from error
+            raise ApiError(400, "no_text", "Not text", f"the body is not text: {error}"[:200], "body") from error
         if size > BODY_BYTES_MAX:
-            raise ApiError(413, "too_large", "Too large", f"a body may have {BODY_BYTES_MAX} bytes", "body")
+            raise ApiError(413, "too_large", "Too large", f"the body has more than {BODY_BYTES_MAX} bytes", "body")
         return text
 
     def choice(self, name: str, default: str) -> str:

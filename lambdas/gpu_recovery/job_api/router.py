@@ -119,7 +119,7 @@ def serve(
         is_open = route.needs is None and dependencies.principals is None
         caller = NO_CALLER if is_open else caller_of(dependencies, lower.get("authorization", ""), user_arn)
         if not caller.may(route.needs):
-            detail = f"this takes the role {route.needs}, and {caller.name} has the role {caller.role}"
+            detail = f"this request needs the role {route.needs}, and {caller.name} has the role {caller.role}"
             raise ApiError(403, "role_too_low", "Not allowed", detail)
         # API Gateway decodes every escape of a path but %25. Other servers decode none.
         parts = {name: unquote(value) for name, value in named.items()}

@@ -173,7 +173,7 @@ class SubmissionHandler:
             before = self.submissions.read(name, now, must_read_key=True).before if name else None
             if before is not None:  # another request with the same key was faster
                 return self._submitted_before(before, document), False
-        raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
+        raise SpecInvalid("workload", "every id that was tried for this job is taken; submit the job again")
 
     def dry_run(self, document: Any, user: str | None) -> Job:
         """Return the job that `submit` would create, without storing the job.

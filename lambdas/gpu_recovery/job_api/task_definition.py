@@ -93,9 +93,11 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None, policy: 
             suit the job.
     """
     if definition is None or definition.get("status", ACTIVE) != ACTIVE:
-        raise SpecInvalid("task_definition", f"ECS knows no active task definition {spec.task_definition}")
+        raise SpecInvalid("task_definition", f"ECS has no active task definition {spec.task_definition}")
     if definition.get("networkMode") != "host":
-        raise SpecInvalid("task_definition", "its network mode must be host: ranks find each other by instance address")
+        raise SpecInvalid(
+            "task_definition", "its network mode must be host: ranks connect to the address of the instance"
+        )
     if refused := too_long(definition, policy):
         raise SpecInvalid("task_definition", refused)
     containers = [container for container in definition["containerDefinitions"] if container.get("essential", True)]

@@ -87,7 +87,7 @@ def _unknown(model: type[BaseModel], error: ErrorDetails, hint: str) -> tuple[st
         nested = model.model_fields[str(part)].annotation
         model = next(each for each in (nested, *get_args(nested)) if hasattr(each, "model_fields"))
     known = [field.alias or field_name for field_name, field in model.model_fields.items()]
-    return _joined((*path, name)), f"is not known here; {closest(str(name), known)}{hint}"
+    return _joined((*path, name)), f"is unknown; {closest(str(name), known)}{hint}"
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -98,7 +98,7 @@ def closest(name: str, known: Iterable[str]) -> str:
     by_lower = {each.lower(): each for each in names}
     if matches := get_close_matches(name.lower(), by_lower, 1):
         return f"did you mean {by_lower[matches[0]]}?"
-    return f"there may be {', '.join(names)}"
+    return f"the fields are {', '.join(names)}"
 
 
 def _broken(model: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:

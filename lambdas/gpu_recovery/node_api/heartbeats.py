@@ -189,7 +189,7 @@ class HeartbeatReceiver:
             if (exited.job_id, exited.attempt, exited.rank) not in claimed:
                 continue  # a token is valid for its own instance only
             how = f"with code {exited.code}" if exited.code is not None else f"by signal {exited.signal}"
-            sentence = f"rank {exited.rank} on {report.instance_id} has ended {how}, says its agent"
+            sentence = f"rank {exited.rank} on {report.instance_id} has ended {how}, as its agent reports"
             event = events.RankExited(
                 at=self.recovery.clock(), attempt=exited.attempt, instance_id=report.instance_id, sentence=sentence
             )

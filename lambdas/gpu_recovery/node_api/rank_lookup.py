@@ -1,7 +1,7 @@
 """Rank lookup: finds the ranks that an agent report names among the ranks on its instance.
 
 Only a present claim of the instance confirms a rank: the claim names the attempt that has GPUs there. The claims are
-read together with the token, once a minute, or in a call of their own. Every function reads them anew. So each of them
+read together with the token, once a minute, or in a call of their own. Every function reads them again. So each of them
 refuses an attempt that is over, at the latest `CLAIMS_VALID_FOR` after its end.
 """
 
@@ -114,7 +114,7 @@ class RankLookup:
         }
         for rank in unnamed:
             confirmed |= {log: candidate for log, candidate in claimed.items() if _is_same(candidate, rank)}
-        reason = "no such rank runs on this instance: it has ended, or was launched anew or elsewhere"
+        reason = "no such rank runs on this instance: it has ended, or was launched again or elsewhere"
         return confirmed, tuple((rank, reason) for log, rank in reported.items() if log not in confirmed)
 
     def claims_were_read(self, report: AgentReport) -> bool:

@@ -230,7 +230,7 @@ def _exit(read: _Object) -> RankExit:
     rank = _rank(read)
     code, signal = read.optional_whole("code", 0, CODE_MAX), read.optional_whole("signal", 1, SIGNAL_MAX)
     if (code is None) == (signal is None):
-        raise read.invalid("code", "one of code and signal must say how the rank ended")
+        raise read.invalid("code", "exactly one of code and signal must be given")
     return RankExit(
         rank.job_id, rank.attempt, rank.rank, rank.epoch, code=code, signal=signal, age_s=read.seconds("age_s", 0.0)
     )
@@ -289,7 +289,7 @@ def _inventory(read: _Object) -> Mapping[str, object] | None:
     try:
         size = len(json.dumps(fields, allow_nan=False))
     except ValueError as error:  # a number as large as 1e999 is read as infinity
-        raise inventory.invalid("gpus", "holds a number that is none") from error
+        raise inventory.invalid("gpus", "holds a value that is not a finite number") from error
     if size > INVENTORY_BYTES_MAX:
         raise inventory.invalid("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
     return fields

@@ -93,7 +93,7 @@ class NodeApi:
             refusal = error
         except BUSY as error:
             self._log_error(error)
-            refusal = NodeApiError(503, "busy", f"ask again in {RETRY_AFTER_S} s", {"Retry-After": str(RETRY_AFTER_S)})
+            refusal = NodeApiError(503, "busy", f"try again in {RETRY_AFTER_S} s", {"Retry-After": str(RETRY_AFTER_S)})
         except REFUSALS as error:
             refusal = _error_response(error)
         return _refusal(refusal, older=path in LEGACY_PATHS)
@@ -103,7 +103,7 @@ class NodeApi:
         if call is None:
             raise NodeApiError(404, "not_found", "there is no such path")
         if event["requestContext"]["http"]["method"] != "POST":
-            raise NodeApiError(405, "method_not_allowed", "only POST is understood here", {"Allow": "POST"})
+            raise NodeApiError(405, "method_not_allowed", "only POST is allowed", {"Allow": "POST"})
         return call(event)
 
     # -- the calls ---------------------------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ def _body(event: Mapping[str, Any]) -> bytes:
             if len(body) <= BODY_BYTES_MAX:
                 return body
     except ValueError as error:
-        raise NodeApiError(400, "invalid_json", "the body is no text") from error
-    raise NodeApiError(413, "too_large", f"a body may have {BODY_BYTES_MAX} bytes")
+        raise NodeApiError(400, "invalid_json", "the body is not text") from error
+    raise NodeApiError(413, "too_large", f"the body has more than {BODY_BYTES_MAX} bytes")
 
 
 def _json(body: bytes) -> Any:

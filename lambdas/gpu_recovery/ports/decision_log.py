@@ -44,7 +44,7 @@ class DecisionLog(Protocol):
     def placement_failed(self, failure: Exception) -> None:
         """Log that the scheduler could not deliver an event to a job, or that a command of the job failed.
 
-        The error is not raised, because it would hold back the messages about all other jobs.
+        The error is not raised, because it would block the messages about all other jobs.
         """
 
     def snapshot_failed(self, name: SnapshotName, failure: Exception) -> None:

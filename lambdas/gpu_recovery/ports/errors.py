@@ -26,7 +26,7 @@ class SequenceStale(RecoveryError):
     """An agent report older than the latest report of the same boot. `last` is the latest sequence number."""
 
     def __init__(self, last: int) -> None:
-        super().__init__(f"report {last} of this boot was heard already")
+        super().__init__(f"report {last} of this boot was received already")
         self.last = last
 
 
@@ -34,7 +34,7 @@ class AnotherAgent(RecoveryError):
     """A report of an agent that another agent on the instance has replaced. `known` is the stored heartbeat."""
 
     def __init__(self, known: Heartbeat) -> None:
-        super().__init__(f"another agent, that started later, speaks for {known.instance_id}")
+        super().__init__(f"another agent, that started later, reports for {known.instance_id}")
         self.known = known
 
 

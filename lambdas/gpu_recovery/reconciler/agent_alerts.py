@@ -83,8 +83,8 @@ def _back(
     if now - record.heard_at < duration(recovery.policy.silence_clear_after_s):
         return ""
     if instance_id in beats:
-        return "its agent is heard of again"
-    return "" if instance_id not in records else "its agent is forgotten: it works without one"
+        return "its agent reports again"
+    return "" if instance_id not in records else "it has not reported for a day: it is used without an agent"
 
 
 def _save_alerted(recovery: Recovery, due: Mapping[str, str], back: set[str]) -> None:

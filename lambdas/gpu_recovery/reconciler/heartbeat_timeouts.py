@@ -115,7 +115,7 @@ def _handle_missing_heartbeat(recovery: Recovery, record: ListedInstance, beat: 
     attempts = _not_ended(recovery, record, beat)
     if record.silent_since is not None:
         # A job that was still starting ignored the first event. A job that knows of the loss ignores the repeat.
-        sentence = f"last heard of at {record.silent_since:%H:%M:%S} UTC"
+        sentence = f"last report at {record.silent_since:%H:%M:%S} UTC"
         for job_id, attempt in attempts.items():
             _handle_lost_rank(recovery, job_id, attempt, beat.instance_id, record.silent_since, sentence)
     elif recovery.store.mark_heartbeat_missing(beat.instance_id, beat.seen_at):
@@ -175,7 +175,7 @@ def _deliver_missed(recovery: Recovery, record: ListedInstance, beat: Heartbeat)
     status = _undelivered_health(record, beat)
     if status is not None:
         now = recovery.clock()
-        sentence = "" if status is HealthStatus.OK else beat.sentence or "so says its agent"
+        sentence = "" if status is HealthStatus.OK else beat.sentence or "as its agent reports"
         kind = HealthKind.NODE_AGENT
         recovery.handle(
             beat.instance_id, events.HealthReported(at=now, kind=kind, status=status, since=now, sentence=sentence)

@@ -124,7 +124,7 @@ def resync_ec2(cycle: Cycle) -> None:
         for instance_id, status in statuses.items()
     ]
     failures += _deliver(cycle, undelivered)
-    raise_all("not every machine could be compared", failures)
+    raise_all("not every EC2 instance could be compared", failures)
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def _stop_forgotten_check(cycle: Cycle, fact: TaskFact, instance_id: str) -> Non
     number = int(fact.started_by.rsplit("/", 1)[-1])
     owner = owner_of_check_task(recovery.store, recovery.actions, record, fact)
     if number <= record.checks and owner is Owner.OURS:
-        recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
+        recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}no record waits for {fact.started_by}")
 
 
 def _waits_for(record: ListedInstance | None, fact: TaskFact) -> bool:
@@ -228,7 +228,7 @@ def check_queue_entries(cycle: Cycle) -> None:
     """
     unreadable: list[Exception] = []
     cycle.queue_entries(unreadable)
-    raise_all("not everybody in line can be read", unreadable)
+    raise_all("not every waiting job can be read", unreadable)
 
 
 def measure_queue(cycle: Cycle) -> None:

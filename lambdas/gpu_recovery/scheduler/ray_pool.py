@@ -71,7 +71,7 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
         except TermOver:
             continue
         break
-    raise_all("not every job on Ray could be told", failures)
+    raise_all("not every job on Ray got its event", failures)
     return placed
 
 

@@ -175,7 +175,7 @@ def _is_due(last: LastPass, now: datetime) -> bool:
 
 
 def _no_job_waits(store: QueueStore, now: datetime) -> bool:
-    """Return whether no job can use GPUs that instances give back: none was left by the last pass, and none came since.
+    """Return whether no job can use GPUs that instances release: none was left by the last pass, and none came since.
 
     A newly queued job sends a message with its own id. Its record is then read, even if the index does not show it yet.
     """

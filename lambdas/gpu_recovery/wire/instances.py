@@ -81,7 +81,7 @@ def out_of_use_view(reason: OutOfUseReason) -> dict[str, Any]:
 
 
 def node_agent_view(beat: Heartbeat | None, policy: RecoveryPolicy, now: datetime) -> dict[str, Any] | None:
-    """Return when the node agent of an instance was last heard, and its liveness; None if it never reported."""
+    """Return when the node agent of an instance last reported, and its liveness; None if it never reported."""
     if beat is None:
         return None
     return {"seen_at": time_text(beat.seen_at), "liveness": liveness(now - beat.seen_at, policy).value}

@@ -23,7 +23,7 @@ from gpu_recovery.wire.json_body import time_text
 
 SNAPSHOT_JOBS_MAX = 5_000
 """Waiting jobs, and running jobs, that a snapshot has at most. Its JSON then has at most 5 MB."""
-_WAITS_ON_RAY = "waits for the Ray cluster; the job's own reason says for what"
+_WAITS_ON_RAY = "waits for the Ray cluster; the status reason of the job gives the details"
 """Sentence of a job on Ray, whose reason is in its record only."""
 
 

@@ -113,7 +113,7 @@ def deregister(cluster: ClusterModel, reference: str, *, force: bool, now: datet
 
 
 def register_again(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
-    """Register a deregistered instance anew, as its agent does after its data directory was emptied.
+    """Register a deregistered instance again, as its agent does after its data directory was emptied.
 
     The new registration has another ARN, and ECS counts every GPU as free. Orphans of the old registration run on.
     """

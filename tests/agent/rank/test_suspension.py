@@ -271,7 +271,7 @@ def test_a_rehearsal_does_not_wait_for_ever_for_a_command_that_never_asks(tmp_pa
     rank = Rank(tmp_path, rehearse_s=10)
     assert rank.after(STARTUP_S + 9.9) == NOTHING and not rank.has_notice()
     assert (rank.after(0.1), rank.has_notice()) == (NOTHING, True)
-    assert "nobody in it has asked" in rank.said[-1]
+    assert "no process of it has asked" in rank.said[-1]
 
 
 @pytest.mark.parametrize(

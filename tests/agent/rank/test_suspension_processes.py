@@ -389,7 +389,7 @@ def test_a_rehearsal_suspends_the_command_and_begins_it_again(place: Place, how:
     status, out, err = place.ended(rank)
     saved = (place.folder / "checkpoint").read_text()
     assert (status, out.decode().split("\n")) == (4, ["from 0", f"from {saved}", ""])
-    assert b"left by itself; status 75" in err and b"nobody will hear of this rank" not in err
+    assert b"left by itself; status 75" in err and b"no agent will report this rank" not in err
     assert place.node.files() == []
 
 

@@ -144,7 +144,7 @@ def test_a_log_that_cannot_be_read_is_a_fact(tmp_path: Path, capfd: pytest.Captu
     sensor = KernelLogSensor(path, AgentLog())
     assert sensor.poll() == sensor.poll() == []
     assert sensor.unread is not None and "No such file" in sensor.unread
-    assert capfd.readouterr().err.count("XIDs go unseen") == 1
+    assert capfd.readouterr().err.count("XIDs are not reported") == 1
     log = Log(path)
     log.xid(79)
     assert [one.xid for one in sensor.poll()] == [79] and sensor.unread is None

@@ -140,7 +140,7 @@ def test_a_row_that_waits_is_in_the_inventory_and_ends_nobodys_work(node: Node, 
         (5, "a reset of the GPU's bus"),  # of driver 580, which the node has
         (6, "a reset of the GPU's bus"),
         (7, "a reboot of the system"),
-        (9, "recovery action 9, which is not known here"),
+        (9, "recovery action 9, which this release does not know"),
     ],
 )
 def test_the_recovery_that_the_driver_asks_for_is_an_impairment(
@@ -234,7 +234,7 @@ def test_a_gpu_that_wears_out_is_an_impairment(node: Node, watched: Watched) -> 
     node.set_nvml(gpus=[{"sram": 1}])
     watched.reading()
     assert watched.health() == gpu_health.GpuHealthStatus(
-        "impaired", "GPU 0: its count of SRAM errors has passed the threshold"
+        "impaired", "GPU 0: its count of SRAM errors exceeds the threshold"
     )
 
 
@@ -319,7 +319,7 @@ def test_an_nvml_that_does_not_begin_is_said(node: Node, watched: Watched, code:
     """A machine without a driver is no broken one; and no list is never an empty list."""
     node.set_nvml(init=code)
     watched.reading()
-    assert watched.health().status == status and "NVML does not begin" in watched.health().sentence
+    assert watched.health().status == status and "NVML cannot be initialized" in watched.health().sentence
     assert watched.sensor.gpus is None
 
 
@@ -334,7 +334,7 @@ def test_an_nvml_that_cannot_be_read_is_in_the_journal_once_and_so_is_its_return
     for _ in range(3):
         watched.reading()
     lines = capfd.readouterr().err.splitlines()
-    assert [line for line in lines if "cannot be read: NVML does not begin" in line] == lines[:1]
+    assert [line for line in lines if "cannot be read: NVML cannot be initialized" in line] == lines[:1]
     assert lines[1:] == ["the GPUs can be read again"]
 
 

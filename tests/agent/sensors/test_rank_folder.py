@@ -89,7 +89,7 @@ def test_what_is_no_small_file_is_not_opened(
     monkeypatch.delattr(rank_folder, "read_object")
     for _ in range(2):
         assert list_files(tmp_path, log, ()) == {}
-    assert capfd.readouterr().err.count("is passed over") == 1
+    assert capfd.readouterr().err.count("is ignored") == 1
 
 
 def test_a_file_that_is_replaced_after_the_listing_is_not_read_as_the_listed_file(tmp_path: Path) -> None:

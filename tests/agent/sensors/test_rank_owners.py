@@ -32,7 +32,7 @@ def test_a_file_that_names_a_process_of_another_user_is_passed_over_and_said_onc
     place.proc.add(42, TICKS, user=os.getuid() + 1)
     for _ in range(5):
         assert place.pids() == []
-    assert capfd.readouterr().err.count("is passed over: user") == 1
+    assert capfd.readouterr().err.count("is ignored: user") == 1
 
 
 def test_a_container_claim_finds_no_process_of_another_user(place: Place, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_exit_of_another_user_neither_hides_nor_ends_a_rank(
     for _ in range(3):
         live, exits = place.sensor.poll()
         assert ([one.pid for one in live], exits) == ([42], [])
-    assert capfd.readouterr().err.count("it is put aside") == 1
+    assert capfd.readouterr().err.count("it is moved aside") == 1
     place.file("100.exit", code=7)
     (place.folder / "100.json").unlink()
     _, exits = place.sensor.poll()

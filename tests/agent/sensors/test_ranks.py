@@ -125,7 +125,7 @@ def test_a_broken_file_is_passed_over_and_said_once(
     place.proc.add(42, TICKS)
     for _ in range(5):
         assert place.pids() == [42]
-    assert capfd.readouterr().err.count("is passed over") == 1
+    assert capfd.readouterr().err.count("is ignored") == 1
 
 
 def test_a_broken_file_that_is_mended_counts(place: Place) -> None:

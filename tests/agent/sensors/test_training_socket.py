@@ -335,7 +335,7 @@ def test_what_cannot_be_made_is_said_once(tmp_path: Path, capsys: pytest.Capture
         ear = TrainingSocket(path, AgentLog())
         for _ in range(3):
             ear.poll(NOW_S)
-        assert capsys.readouterr().err.count("no training is heard") == 1
+        assert capsys.readouterr().err.count("reports of trainings are not received") == 1
 
 
 def test_none_is_made_where_it_is_off(capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,7 @@ def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
         "health": {"SYSTEM_STATUS": {"status": "IMPAIRED", "since": "2026-11-21T09:00:00.000Z", "sentence": "power"}},
         "departure": {"kind": "RETIREMENT", "leaves_at": "2026-11-22T09:03:00.000Z", "source": "e", "sentence": "old"},
         "need": {"rung": "REPLACE", "evidence": "XID 79", "seen_at": "2026-11-21T09:00:00.000Z", "job_id": None},
-        "held": {"since": "2026-11-21T09:02:00.000Z", "because": "the breaker is open"},
+        "held": {"since": "2026-11-21T09:02:00.000Z", "because": "the circuit breaker is open"},
         "drained": True,
         "incident_id": "i-0aaa00000000000a1/7",
     }
@@ -154,7 +154,7 @@ def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
     assert told["health"] == "SYSTEM_STATUS is IMPAIRED since 2026-11-21 09:00:00Z: power"
     assert told["leaves"] == "2026-11-22 09:03:00Z (in 1d00h): RETIREMENT, old"
     assert told["needs"] == "REPLACE: XID 79"
-    assert told["repair held"] == "since 2026-11-21 09:02:00Z (1m00s): the breaker is open"
+    assert told["repair held"] == "since 2026-11-21 09:02:00Z (1m00s): the circuit breaker is open"
     assert (told["drained"], told["incident"]) == ("by gpu-recovery", "i-0aaa00000000000a1/7")
 
 
@@ -201,13 +201,18 @@ def test_reasons_are_sent_as_they_were_given(run: Run, api: Any) -> None:
 
 def test_redrive_asks_for_its_queue_and_says_what_stays(run: Run, api: Any) -> None:
     """What nobody can read is listed with the reason, and whoever waits for the end of it all hears by the code."""
-    stays = {"queue": "failed", "message_id": "m-2", "for": None, "kept_because": "it holds no event (requestPayload)"}
+    stays = {
+        "queue": "failed",
+        "message_id": "m-2",
+        "for": None,
+        "kept_because": "it contains no event (requestPayload)",
+    }
     api.redriven = api.redriven | {"letters": [*api.redriven["letters"], stays], "left": {"failed": 1}}
     result = run("redrive", "--queue", "failed", "--limit", "5")
     told = result.stdout
     assert result.exit_code == run("redrive", "--json").exit_code == 1
     assert dict(api.requests[0].url.params) == {"queue": "failed", "limit": "5"}
-    assert "sent again" in told and "stays: it holds no event (requestPayload)" in told
+    assert "sent again" in told and "stays: it contains no event (requestPayload)" in told
     assert told.endswith("messages left, approximately: failed 1\n")
 
 

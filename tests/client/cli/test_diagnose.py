@@ -44,7 +44,7 @@ def test_json_has_each_finding_and_the_verdict(log: Path) -> None:
     assert told["verdict"] == "hardware_gpu_ecc"
     assert told["cause"] == told["findings"][1] | {
         "class": "hardware or node",
-        "policy": "drain, reboot and check the machine; run again elsewhere",
+        "policy": "drain, reboot and check the instance; run again elsewhere",
     }
 
 
@@ -57,7 +57,7 @@ def test_words_name_the_line_the_kind_and_what_is_done(log: Path) -> None:
     assert ECC in lines[2]
     assert lines[-2:] == [
         "verdict: hardware_gpu_ecc (hardware or node), line 3 (root)",
-        "next: drain, reboot and check the machine; run again elsewhere",
+        "next: drain, reboot and check the instance; run again elsewhere",
     ]
 
 

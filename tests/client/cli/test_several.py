@@ -86,7 +86,7 @@ def test_all_jobs_of_the_caller_need_yes_in_a_script(run: Run, api: Any) -> None
     """Nobody can be asked, so nothing is changed without it."""
     refused = run("cancel", "--all")
     assert (refused.exit_code, orders(api)) == (2, [])
-    assert "needs --yes, because nobody can be asked" in refused.stderr
+    assert "needs --yes, because the input is not a terminal" in refused.stderr
     assert run("cancel", "--all", "--yes").exit_code == 0
     assert set(orders(api)) == {f"{JOB}/cancel", f"{OTHER}/cancel", "rl-20261121-080002-0002/cancel"}
 

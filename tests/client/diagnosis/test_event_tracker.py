@@ -190,6 +190,6 @@ def test_a_worker_is_reached_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_address_is_one_of_http(ear: Ear) -> None:
     """A path of a file would be opened."""
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="not an address"):
         diagnosis.event_tracker("file:///etc/passwd")
     assert diagnosis.event_tracker("http://10.0.0.7:8000").events == {}

@@ -88,9 +88,9 @@ def test_a_call_that_fails_is_told_at_once_and_goes_on_failing(
 
 def test_a_stage_that_there_is_not_is_the_callers_mistake(ear: Ear) -> None:
     """Said at once, to whoever writes the program."""
-    with pytest.raises(ValueError, match="no stage"), diagnosis.rpc_timing("w", "m") as call, call.phase("dial"):
+    with pytest.raises(ValueError, match="not a phase"), diagnosis.rpc_timing("w", "m") as call, call.phase("dial"):
         pass
-    with pytest.raises(ValueError, match="no part"), diagnosis.weight_sync_timing() as sync, sync.part("zip"):
+    with pytest.raises(ValueError, match="not a part"), diagnosis.weight_sync_timing() as sync, sync.part("zip"):
         pass
 
 

@@ -347,7 +347,7 @@ def test_a_rank_that_is_reported_no_longer_is_not_shown_as_heard() -> None:
 
 def test_a_deaf_fleet_says_so() -> None:
     """Who looks at the brakes at night must see why nothing is concluded."""
-    deaf = {"since": "2026-11-21T09:00:00.000Z", "because": "5 of 8 instances are silent at once", "incident_id": "s"}
+    deaf = {"since": "2026-11-21T09:00:00.000Z", "because": "5 of 8 instances do not report", "incident_id": "s"}
     view = json.loads((HERE / "fleet.json").read_text())
-    assert "5 of 8 instances are silent at once" in fleet.fleet({**view, "deaf": deaf}, NOW)
+    assert "5 of 8 instances do not report" in fleet.fleet({**view, "deaf": deaf}, NOW)
     assert "deaf" not in fleet.fleet(view, NOW)

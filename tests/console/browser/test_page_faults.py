@@ -219,8 +219,8 @@ def test_a_dialog_stays_until_its_order_is_answered(visit: Visiting) -> None:
         tab.page.keyboard.press("Escape")
         tab.page.wait_for_timeout(30)
     assert dialog.is_visible() and dialog.get_by_role("button", name="Back").is_disabled()
-    sent.pop().fulfill(**problem(409, "the breaker is open"))
-    dialog.get_by_role("alert").get_by_text("the breaker is open").wait_for()
+    sent.pop().fulfill(**problem(409, "the circuit breaker is open"))
+    dialog.get_by_role("alert").get_by_text("the circuit breaker is open").wait_for()
     tab.page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
     assert pause.evaluate("(button) => button === document.activeElement")
@@ -251,10 +251,10 @@ def test_a_log_that_will_not_appear_is_asked_for_once(visit: Visiting) -> None:
     """The attempt is over. While it runs, its log may appear."""
     tab = visit()
     tab.page.clock.install()
-    seen = answer(tab, "/logs", problem(404, "rank 0 of attempt 1 has no task that is known"))
+    seen = answer(tab, "/logs", problem(404, "rank 0 of attempt 1 has no known task"))
     answer(tab, f"/jobs/{JOB_ID}", job(status="RUNNING", attempt=2))
     tab.go(f"#/jobs/{JOB_ID}?tab=log&attempt=1")
-    tab.page.get_by_role("alert").get_by_text("has no task that is known").wait_for()
+    tab.page.get_by_role("alert").get_by_text("has no known task").wait_for()
     passes(tab, 60_000)
     assert seen == ["GET"]
     tab.page.locator("select[name=attempt]").select_option("2")
@@ -297,7 +297,7 @@ def event(version: int, after: str | None, reason: str, **changes: Any) -> dict[
 def test_an_incident_says_what_happens_now_and_which_instance_needs_an_operator(visit: Visiting) -> None:
     """The last change, and not the first. The job itself needs nobody."""
     tab = visit()
-    told = {"severity": "SEV2", "subject": f"{INSTANCE}: quarantined, needs a person"}
+    told = {"severity": "SEV2", "subject": f"{INSTANCE}: quarantined, needs an operator"}
     asked = event(3, None, "", kind="operator_action_required", message=told)
     history = [event(1, "CHECKING", "an XID"), event(2, "QUARANTINED", "must be replaced"), asked]
     answer(tab, f"/jobs/{JOB_ID}", job(status="RUNNING", incident_id=INCIDENT_ID))

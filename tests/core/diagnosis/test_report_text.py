@@ -39,12 +39,12 @@ def test_a_page_has_what_where_how_sure_evidence_and_what_is_next() -> None:
 def test_a_page_of_nothing_says_so() -> None:
     """And which look is the cheapest."""
     found = report_text(diagnose([], Topology(), History(), 0.0))
-    assert "nothing speaks for any cause" in found and "self-report" in found
+    assert "there is no evidence for any cause" in found and "self-report" in found
 
 
 @pytest.mark.parametrize(
     ("held", "english", "chinese"),
-    [(True, "has held", "处置有效"), (False, "has not held", "处置无效"), (None, "nobody knows yet", "尚不清楚")],
+    [(True, "has held", "处置有效"), (False, "has not held", "处置无效"), (None, "it is not known yet", "尚不清楚")],
 )
 def test_a_page_can_say_how_a_verdict_turned_out(held: bool | None, english: str, chinese: str) -> None:
     """Which verdict that was, and what has become of its remedy, on one line in both languages."""

@@ -51,7 +51,10 @@ def _asked_to_leave(decision: Decision[Any]) -> list[tuple[str, int]]:
     [
         (FULL, "1 of at most 1 instance(s) are under repair: i-other"),
         (PAUSED, "recovery is paused by ada: moving house"),
-        (Fleet(gpu_instances=9, opened_at=NOW, opened_because="4 of 9 looked bad"), "the breaker is open: 4 of 9"),
+        (
+            Fleet(gpu_instances=9, opened_at=NOW, opened_because="4 of 9 looked bad"),
+            "the circuit breaker is open: 4 of 9",
+        ),
     ],
     ids=["budget", "pause", "breaker"],
 )
@@ -83,7 +86,7 @@ def test_the_instance_whose_blame_opens_the_breaker_is_held_by_it() -> None:
     for name in ("i-a", "i-b"):
         fleet = with_blame(fleet, name, 8, ADAPTIVE, NOW)
     decision = blamed_by_check(REBOOT, ADAPTIVE, fleet)
-    assert decision.record.status is S.QUARANTINED and "the breaker is open: 3 of 4" in decision.reason
+    assert decision.record.status is S.QUARANTINED and "the circuit breaker is open: 3 of 4" in decision.reason
     assert decision.fleet is not None and decision.fleet.breaker is Breaker.OPEN
 
 
@@ -158,7 +161,7 @@ def test_what_is_held_too_long_goes_to_a_person_and_the_job_hears_so() -> None:
     assert record.deadline_at == later(ADAPTIVE.repair_hold_timeout_s)
     decision = overdue(record, fleet=FULL)
     assert (decision.record.status, decision.record.held, decision.record.need) == (S.QUARANTINED, None, None)
-    assert "was held back for 21600 s: 1 of at most 1" in decision.reason
+    assert "was blocked for 21600 s: 1 of at most 1" in decision.reason
     assert repair_ends(decision) == [("sft-1", False)]
     assert decision.record.look_at is None
 
@@ -204,7 +207,7 @@ def test_held_repairs_of_a_large_fleet_are_tried_less_often(instances: int, seco
 
 
 def _second_look(record: Instance, now: datetime = NOW) -> events.RepairHeld:
-    return events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back by its maintenance tag")
+    return events.RepairHeld(at=now, epoch=record.epoch, sentence="its maintenance tag prohibits repairs")
 
 
 # -- the second look ---------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_more_against_a_machine_never_lowers_its_score(past: list[Signal], kind:
 
 @given(MANY, st.floats(0, 40))
 def test_a_run_that_went_well_never_raises_it(past: list[Signal], days: float) -> None:
-    """It is the one signal that speaks for the machine."""
+    """It is the one signal the instance is probably faulty."""
     assert lemon_score([*past, *days_ago(LemonSignal.ALONE_WELL, days)], NOW_S) <= lemon_score(past, NOW_S) + 1e-12
 
 

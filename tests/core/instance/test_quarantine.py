@@ -306,8 +306,8 @@ def test_an_operator_hears_that_the_instance_is_back_in_quarantine() -> None:
     """The thread was closed when the instance left, and said what follows. The next thread asks for a release."""
     left = tell(applied(_quarantine(available())), observed(2, ecs_status="INACTIVE"), now=later(60))
     [told] = orders(left, commands.NotifyOperator)
-    assert "it is quarantined again, until a person releases it" in told.body
+    assert "it is quarantined again, until an operator releases it" in told.body
     back = tell(left.record, _registered_anew(1), now=later(120))
     [told] = orders(back, commands.NotifyOperator)
-    assert "taken out of use by a person" in told.subject and "quarantined by ada: a fan is loud" in told.body
+    assert "taken out of use by an operator" in told.subject and "quarantined by ada: a fan is loud" in told.body
     assert f"release {IDS[0]}" in told.body

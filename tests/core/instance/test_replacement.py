@@ -134,7 +134,7 @@ def test_another_host_is_put_under_a_machine_once_not_again_and_again(outcome: C
     """If it is sick on the new host too, a person looks at it: no stopping and starting all night."""
     record = _restarted(reboots=(later(-60), later(-120)))
     decision = tell(record, verdict_of(record, outcome, "boot-2"), ON)
-    assert decision.record.status is S.QUARANTINED and "another host was put under it" in decision.reason
+    assert decision.record.status is S.QUARANTINED and "it was moved to another host" in decision.reason
     assert not orders(decision, commands.ReplaceInstance)
     assert repair_ends(decision) == [("sft-1", False)]
 

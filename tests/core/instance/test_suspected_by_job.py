@@ -29,7 +29,7 @@ from tests.core.build import (
 HEALTHY, SUSPECTED, REBOOT = CheckOutcome.HEALTHY, CheckOutcome.SUSPECTED, CheckOutcome.REBOOT
 ON = replace(ADAPTIVE, replace=True)
 S = InstanceStatus
-BECAUSE = "2 times the gang of sft-1 ended there first"
+BECAUSE = "the gang of sft-1 failed there first 2 times"
 
 
 def _suspected(

@@ -81,7 +81,7 @@ def test_a_broken_network_is_started_again_and_blames_no_machine() -> None:
     after = build.applied(decision)
     assert (after.status, after.attempts_counted, after.repairing) == (JobStatus.RECOVERING, 1, ())
     assert skips_checks(after)
-    assert "no machine is to blame" in after.reason
+    assert "no instance is faulty" in after.reason
     assert not build.orders(decision, commands.TellInstance)
     (release,) = build.orders(decision, commands.ReleaseInstances)
     assert (release.instances, release.attempt, release.keep_claims_of) == (after.instances, 1, ())
@@ -302,7 +302,7 @@ def test_the_witnesses_are_heard_again_before_a_job_ends_for_want_of_evidence() 
     assert NETWORK.summary in goes_on.reason
     assert goes_on.diagnosed == replace(NETWORK, followed=True)
     silent = build.applied(_barrier(after, heard_again=True))
-    assert silent.status is JobStatus.FAILED and "no instance is to blame" in silent.reason
+    assert silent.status is JobStatus.FAILED and "no faulty instance found" in silent.reason
 
 
 def test_a_verdict_that_was_undecided_gives_way_to_the_second_hearing_and_a_decided_one_does_not() -> None:
@@ -368,7 +368,7 @@ def test_the_last_attempt_is_not_followed_by_another() -> None:
 
 
 def test_a_verdict_counts_once() -> None:
-    """Told twice, or after what follows is decided, it changes nothing; nor does one about another attempt."""
+    """Told twice, or after the next step is decided already, it changes nothing; nor does one about another attempt."""
     after = build.applied(diagnosed(ended(), GPU))
     assert diagnosed(after, NETWORK).outcome is EventOutcome.IGNORED
     gone = build.applied(diagnosed(ended(), NETWORK))
@@ -397,7 +397,7 @@ def test_what_was_left_out_is_forgotten_once_an_attempt_has_lasted() -> None:
 
 def test_a_gang_that_does_not_get_on_is_stopped_and_diagnosed() -> None:
     """An incident like any other, with what was seen in its first words."""
-    seen = "no rank has got on for 900 s, though its machines are heard of"
+    seen = "no rank has made progress for 900 s, although its instances report"
     event = events.ProgressStopped(at=build.NOW, attempt=1, sentence=seen)
     decision = build.tell(build.running(), event)
     after = build.applied(decision)

@@ -251,7 +251,7 @@ def test_only_the_dead_of_several_silent_instances_are_repaired() -> None:
 def test_while_the_fleet_is_deaf_nothing_is_decided(dead: dict[str, str]) -> None:
     """Neither that it is dead nor that it lives; it is asked again after as long."""
     record = lost()
-    decision = overdue(record, dead=dead, deaf="7 of 10 instances are silent at once")
+    decision = overdue(record, dead=dead, deaf="7 of 10 instances do not report")
     after = decision.record
     assert (after.status, after.silent, after.incident_id) == (S.LOST, record.silent, record.incident_id)
     assert after.deadline_at == record.deadline_at + (later(LOST_S) - NOW) if record.deadline_at else False

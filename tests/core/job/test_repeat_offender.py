@@ -125,7 +125,7 @@ def test_the_second_first_end_on_a_machine_makes_it_suspect_and_says_why() -> No
     decision = _ended(_after(1), 1)
     assert _suspect(decision) == IDS[1]
     for told in (_request(decision).because, decision.reason):
-        assert "2 times the gang of sft-1 ended there first, attempt 1 with rank 1, attempt 2 with rank 1" in told
+        assert "the gang of sft-1 failed there first 2 times, attempt 1 with rank 1, attempt 2 with rank 1" in told
     assert IDS[1] in decision.reason
 
 
@@ -254,7 +254,7 @@ def test_the_job_goes_on_without_the_suspect_and_remembers_it() -> None:
     record = decision.record
     assert record.status is JobStatus.RECOVERING and record.repairing == (IDS[1],) and record.repairs == 1
     assert record.suspicions == (Suspicion(2, 1, IDS[1]),) and record.first_ends == ()
-    assert f"{IDS[1]} is left out though its check found nothing" in decision.reason
+    assert f"{IDS[1]} is left out although its check found nothing" in decision.reason
     assert "attempt 1 with rank 1, attempt 2 with rank 1" in decision.reason
 
 
@@ -308,7 +308,7 @@ def test_the_same_rank_first_on_another_machine_speaks_for_the_program() -> None
         decision = _found(_ended(record, 1, ids=MOVED))
         record = decision.record
         assert record.repairing == () and [one.attempt for one in record.suspicions] == [attempt]
-        assert f"rank 1 has ended first on {IDS[1]} and on {SPARE}: that speaks for the program" in decision.reason
+        assert f"rank 1 failed first on {IDS[1]} and on {SPARE}: the program is probably faulty" in decision.reason
 
 
 def test_a_program_that_lets_attempts_last_now_and_then_does_not_go_through_the_fleet() -> None:
@@ -365,7 +365,7 @@ def test_the_same_machine_first_under_another_rank_was_not_cured() -> None:
     decision = _ended(_after(1, 1), 2, ids=SWAPPED)
     request = _request(decision)
     assert (request.suspect, request.again) == (IDS[1], True)
-    assert "repaired on suspicion, it ended the gang of sft-1 first again" in request.because
+    assert "after a repair on suspicion, the gang of sft-1 failed there first again" in request.because
 
 
 def test_a_suspect_that_was_only_a_spare_since_has_not_proved_itself() -> None:
@@ -391,7 +391,7 @@ def test_a_job_that_ends_says_what_speaks_for_the_machine() -> None:
     record = _after(1, 1, policy=few)
     decision = _found(_ended(record, 2, policy=few, ids=SWAPPED), few)
     assert decision.record.status is JobStatus.FAILED
-    assert f"its reboot on suspicion has not helped {IDS[1]}: that speaks for the machine" in decision.reason
+    assert f"its reboot on suspicion has not helped {IDS[1]}: the instance is probably faulty" in decision.reason
 
 
 def test_a_machine_that_is_back_unproved_is_not_suspected_again_for_the_rank_that_may_be_the_programs() -> None:

@@ -36,7 +36,7 @@ def test_full_shared_storage_ends_the_job_at_once() -> None:
     for record in (ended(), lasted):
         after = build.applied(diagnosed(record, FULL_SHARED))
         assert after.status is JobStatus.FAILED and after.attempts_left(build.ADAPTIVE)
-        assert "a person must mend the cause first" in after.reason
+        assert "an operator must fix the cause first" in after.reason
 
 
 def test_full_storage_of_an_instance_is_tried_once_elsewhere() -> None:
@@ -56,7 +56,7 @@ def test_full_storage_that_is_known_after_the_checks_is_not_retried() -> None:
     """A restart cures most crashes, but not this."""
     crash = build.diagnosing(build.failure(EndingKind.CRASHED, 139))
     after = build.applied(build.checked(replace(crash, conclusion=FULL_SHARED), {}))
-    assert after.status is JobStatus.FAILED and "a person must mend the cause first" in after.reason
+    assert after.status is JobStatus.FAILED and "an operator must fix the cause first" in after.reason
 
 
 MEMORY = DiagnosisResult(

@@ -80,7 +80,7 @@ def anything(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
         ),
         *(events.MachineSeen(at=now, state=state) for state in (Ec2InstanceState.STOPPED, Ec2InstanceState.TERMINATED)),
         *(events.QuarantineRequested(at=now, by="ada", because=because) for because in ("", "a cable")),
-        events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back by its maintenance tag"),
+        events.RepairHeld(at=now, epoch=record.epoch, sentence="its maintenance tag prohibits repairs"),
         *[events.ReleaseRequested(at=now, by="ada")] * 4,
     ]
     return [*all_events.anything_for_instance(record, now), *((now, event) for event in told)]

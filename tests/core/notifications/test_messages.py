@@ -42,7 +42,7 @@ CHARACTERS_MAX = 12_000
 BREAKER = Fleet(
     gpu_instances=8,
     opened_at=NOW,
-    opened_because="4 of 8 instances looked bad within 300 s",
+    opened_because="4 of 8 instances were suspected within 300 s",
     incident_id="breaker/20261121T030000",
     blamed={f"i-0{n}": NOW for n in range(40)},
     repairing=frozenset({"i-01"}),
@@ -254,7 +254,7 @@ def test_the_evidence_of_a_failure_is_its_rank_its_ending_and_its_exit_code() ->
     message = jobs.recovery_started(running(), "sft-1--a01", "why", first, later(240), later(2_760))
     evidence = "\n".join(template.parts_of(message.body)[Part.EVIDENCE])
     assert f"rank 0 on {IDS[0]} ended as CRASHED" in evidence
-    assert "exit code 134, taken as CRASHED, at 2026-11-21 03:00 UTC" in evidence
+    assert "exit code 134, classified as CRASHED, at 2026-11-21 03:00 UTC" in evidence
 
 
 def test_a_failure_lists_the_checks_that_matter_first() -> None:
@@ -333,8 +333,8 @@ def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace
     leaves = Interruption(DepartureKind.RETIREMENT, "event-1", later(86_400), "its host is to be retired")
     by_hand = instances.interruption_announced(available(), "i/2", leaves, later(82_800), False).body
     by_us = instances.interruption_announced(available(), "i/2", leaves, later(82_800), True).body
-    assert "not cured by a reboot" in by_hand and "Then it is replaced." not in by_hand
-    assert "Then it is replaced." in by_us and "not cured by a reboot" not in by_us
+    assert "A reboot does not prevent" in by_hand and "Then the instance is replaced." not in by_hand
+    assert "Then the instance is replaced." in by_us and "A reboot does not prevent" not in by_us
 
 
 # -- channels ----------------------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ def test_a_message_about_a_job_names_its_user(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asks_reboot", "act"), [(True, "Its check asks for a reboot"), (False, "Replace the machine")]
+    ("asks_reboot", "act"), [(True, "The health check asks for a reboot"), (False, "Replace the instance")]
 )
 def test_a_quarantine_asks_for_what_the_check_asks_for(asks_reboot: bool, act: str) -> None:
     """A person who released a machine without a reboot reads that it wants one."""
@@ -453,8 +453,8 @@ CASES: list[tuple[Cause, Remedy, tuple[str, ...], str, str]] = [
     (Cause.STORAGE, Remedy.PERSON, (), "full: '/data/ckpt/step-4.pt'", "The storage is shared"),
     (Cause.STORAGE, Remedy.LEAVE_OUT, ("i-1",), "No space left on device", "Free space where the program writes"),
     (Cause.STORAGE, Remedy.WAIT, ("i-1",), "Input/output error", "Check the storage"),
-    (Cause.APPLICATION, Remedy.FAIL, (), "KeyError: 'x'", "Mend the program"),
-    (Cause.GPU_FAULT, Remedy.CHECK, ("i-1",), "XID 79", "Read why"),
+    (Cause.APPLICATION, Remedy.FAIL, (), "KeyError: 'x'", "Fix the program"),
+    (Cause.GPU_FAULT, Remedy.CHECK, ("i-1",), "XID 79", "Fix the cause"),
 ]
 
 
@@ -466,4 +466,4 @@ def test_a_failure_asks_for_the_act_that_mends_its_cause(
     found = DiagnosisResult(1, cause, "there", where, remedy, 94, True, line)
     assert act in jobs.failed(running(), "a", "why", (), {}, found).body
     unsure = replace(found, decided=False)
-    assert "Read why" in jobs.failed(running(), "a", "why", (), {}, unsure).body
+    assert "Fix the cause" in jobs.failed(running(), "a", "why", (), {}, unsure).body

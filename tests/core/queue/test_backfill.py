@@ -22,7 +22,7 @@ def test_a_job_that_ends_before_the_head_starts_may_use_what_the_head_is_promise
 
 
 def test_a_job_that_would_still_run_when_the_head_could_start_waits() -> None:
-    """By a second, too; so does one of which nobody knows how long it runs."""
+    """By a second, too; so does one of which its run time is unknown."""
     assert _runs(waiting("b", since=-1, runs_for_s=HOUR + 1)) == set()
     assert _runs(waiting("b", since=-1)) == set()
 

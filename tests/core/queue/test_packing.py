@@ -81,7 +81,7 @@ def test_a_job_that_not_even_the_empty_cluster_holds_is_passed_and_told() -> Non
     fleet = [*hosts("i-1", "i-2"), host("i-3", usable=False, counts=False)]
     answer = passed([waiting("huge", 3, since=-2), waiting("b", since=-1)], fleet)
     assert given(answer) == {"b": ("i-1",)}
-    assert why(answer)["huge"].endswith("the cluster has not that many, used or free")
+    assert why(answer)["huge"].endswith("the cluster has fewer, used or free")
     assert answer.rejected[0].short_of is RejectionKind.CLUSTER
 
 
@@ -91,7 +91,7 @@ def test_each_group_is_a_pool_of_its_own() -> None:
     line = [waiting("x", 2, group="a", since=-3), waiting("y", group="b"), waiting("z", group="c")]
     answer = passed(line, fleet)
     assert given(answer) == {"y": ("b-1",)}
-    assert why(answer)["z"] == "needs 1 instance(s) with 8 GPU(s) each; the group c has not that many, used or free"
+    assert why(answer)["z"] == "needs 1 instance(s) with 8 GPU(s) each; the group c has fewer, used or free"
 
 
 def test_a_host_that_leaves_soon_is_for_jobs_that_end_before_and_last_for_others() -> None:

@@ -70,7 +70,7 @@ def test_an_impossible_job_does_not_hold_others_back() -> None:
     """Not even the whole empty cluster could hold it."""
     placement = _place([_job("huge", 3, at=1), _job("small", at=2)], _fleet("i-1", "i-2"))
     assert _given(placement) == {"small": ("i-1",)}
-    assert _why(placement)["huge"].endswith("the cluster has not that many, used or free")
+    assert _why(placement)["huge"].endswith("the cluster has fewer, used or free")
 
 
 @pytest.mark.parametrize("status", [status for status in InstanceStatus if status is not InstanceStatus.AVAILABLE])

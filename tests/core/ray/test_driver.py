@@ -46,7 +46,7 @@ def test_the_two_texts_of_seed_004_are_enough_whatever_the_rest_of_the_sentence(
     status = failed("shutting down") if is_in_log else failed(f"ValueError: {words}\n")
     assert status.needs_its_log is is_in_log
     end = ending_of(status, words if is_in_log else "", 8.0, 8)
-    assert (end.kind, end.sentence) == (EndingKind.SHORT_OF_RESOURCES, "found fewer free GPUs than it wants")
+    assert (end.kind, end.sentence) == (EndingKind.SHORT_OF_RESOURCES, "found fewer free GPUs than it needs")
 
 
 @pytest.mark.parametrize("words", ["Total available GPUs 0", "ValueError: 3 is less than total desired", "out of GPUs"])
@@ -58,7 +58,7 @@ def test_one_of_the_two_texts_is_not_enough(words: str) -> None:
 def test_a_job_that_wants_what_it_asked_for_waits_while_the_cluster_is_smaller() -> None:
     """A node of the cluster may have left after the job was admitted, and another may join."""
     end = ending_of(failed(VERL.format(4, 8)), "", 4.0, 8)
-    assert (end.kind, end.sentence) == (EndingKind.SHORT_OF_RESOURCES, "found 4 free GPUs of the 8 that it wants")
+    assert (end.kind, end.sentence) == (EndingKind.SHORT_OF_RESOURCES, "found 4 free GPUs of the 8 that it needs")
 
 
 @pytest.mark.parametrize("in_all", [7.0, 0.0])
@@ -123,8 +123,8 @@ def test_the_sentence_is_the_last_line_and_bounded() -> None:
             "KeyError: 'x'\nRunning entrypoint for job a--a01: python x.py",
             "KeyError: 'x'",
         ),
-        ("2026-01-01 INFO job_manager.py:581 -- Runtime env is setting up.\n\n", "without a word"),
-        ("", "without a word"),
+        ("2026-01-01 INFO job_manager.py:581 -- Runtime env is setting up.\n\n", "without a message"),
+        ("", "without a message"),
     ],
 )
 def test_what_ray_writes_itself_is_not_taken_for_the_drivers_last_words(message: str, words: str) -> None:

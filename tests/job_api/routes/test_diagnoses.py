@@ -40,9 +40,9 @@ def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
 @pytest.mark.parametrize(
     ("status", "attempt", "follows"),
     [
-        (JobStatus.FAILED, 1, "Next: Nothing more is tried: the job has FAILED."),
+        (JobStatus.FAILED, 1, "Next: The job has FAILED and is not tried again."),
         (JobStatus.CANCELED, 1, "Next: Nothing: the job has ended."),
-        (JobStatus.RUNNING, 2, "Next: Nothing: the job has gone on to a later attempt."),
+        (JobStatus.RUNNING, 2, "Next: Nothing: the job is at a later attempt already."),
         (JobStatus.DIAGNOSING, 1, "Next: The job ends. An operator must remove the cause"),
     ],
 )
@@ -151,7 +151,7 @@ def test_what_cannot_be_diagnosed_is_refused(api: Api, body: Any, status: int, f
 
 
 @pytest.mark.parametrize(
-    ("attempts", "detail"), [(0, "the job has not had any yet"), (1, "must be from 1 to 1")], ids=["none", "one"]
+    ("attempts", "detail"), [(0, "the job has no attempt yet"), (1, "must be from 1 to 1")], ids=["none", "one"]
 )
 def test_the_refusal_of_an_attempt_names_the_attempts_there_are(api: Api, attempts: int, detail: str) -> None:
     """A queued job has had none."""

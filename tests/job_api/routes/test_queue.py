@@ -290,7 +290,7 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
         (OTHER_JOB, 2, "turn", "QUEUED"),
         ("held", None, None, "SUSPENDED"),
     ]
-    assert "held by a person" in body["waiting"][2]["sentence"]
+    assert "suspended by a user" in body["waiting"][2]["sentence"]
     (one,) = body["running"]
     assert one == {
         "job_id": "low-1",

@@ -200,7 +200,7 @@ def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -
     first = shared.runs(job_id)["instances"]
     told_of(shared, job_id, "WORKER_HANG")
     job = healed(shared, job_id)
-    assert any("no rank has got on for" in one["reason"] for one in job["history"])
+    assert any("no rank has made progress for" in one["reason"] for one in job["history"])
     assert job["diagnosis"]["instances"] == [first[1]] and job["diagnosis"]["remedy"] == "LEAVE_OUT"
     assert first[1] not in job["instances"]
     says(shared, job_id, "WORKER_HANG")
@@ -208,7 +208,7 @@ def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -
 
 
 def test_a_notice_that_nobody_acknowledges_is_named(shared: Shared) -> None:
-    """The worker took it and did not act: no machine is to blame, and the next attempt is sent its own."""
+    """The worker took it and did not act: no instance is faulty, and the next attempt is sent its own."""
     before = checks(shared)
     job_id = shared.program("ana", "unheard", IS_NOT_ACKNOWLEDGED)
     told_of(shared, job_id, "EVENT_UNPROCESSED")

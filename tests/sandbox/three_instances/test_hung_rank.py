@@ -15,7 +15,7 @@ UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "tests.sandbox.re
 RECORDER = {"TORCH_FR_DUMP_TEMP_FILE": "trace_rank_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "fr_"}
 """Relative, because a container of the sandbox has no file system of its own but a working directory."""
 ENDS = {
-    "no rank gets on": ("0", "600", "no rank has got on for"),
+    "no rank gets on": ("0", "600", "no rank has made progress for"),
     "the collective times out": ("1", "2", "was ended by signal 6 (exit code 134)"),
 }
 """The hung rank, the seconds until the collective times out, and what the history says, by the way it is found."""

@@ -196,7 +196,7 @@ def test_a_trainer_that_ignores_its_notice_is_ended_when_its_grace_is_over(share
     left = shared.until(job_id, lambda job: job["status"] == "SUSPENDED")
     assert (left["attempts_counted"], left["attempts_uncounted"]) == (0, {})
     assert "notice: True" in shared.written(job_id, 1)
-    assert "the grace is over: SIGTERM" in shared.written(job_id, 1)
+    assert "the grace period is over: SIGTERM" in shared.written(job_id, 1)
     assert _seconds_between(left, "SUSPENDING", "SUSPENDED") >= 2, left["history"]
     shared.users["ana"].cancel(job_id)
     shared.until(job_id, lambda job: job["status"] == "CANCELED")

@@ -60,7 +60,7 @@ class _NvmlBinding:
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
-            return _error(int(getattr(error, "value", UNKNOWN_ERROR)), f"NVML does not begin: {error}")
+            return _error(int(getattr(error, "value", UNKNOWN_ERROR)), f"NVML cannot be initialized: {error}")
         except OSError as error:
             return _error(None, f"NVML cannot be loaded: {error}")
         self._nvml = nvml

@@ -6,7 +6,7 @@ the place has its own rate of failures, or all workers share one rate. More plac
 
 A call that the worker answered, even with an error, is no failure of the network.
 
-The workers that were called are the workers that can fail. The controller and the ranks that nobody calls are
+The workers that were called are the workers that can fail. The controller and the ranks without calls are
 registered as well, and they count neither as failed nor as healthy.
 """
 

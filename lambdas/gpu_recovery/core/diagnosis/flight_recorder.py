@@ -101,7 +101,7 @@ class _Records:
     outdated: set[int] = field(default_factory=set)
 
     def members(self) -> RankRanges:
-        """Ranks of the group as most reports name them, and the ranks that report. Empty texts say nothing."""
+        """Ranks of the group as most reports name them, and the ranks that report. Empty texts have no effect."""
         texts = Counter(report.member_ranges for report in self.by_rank.values() if report.member_ranges)
         lists = Counter(report.members for report in self.by_rank.values() if report.members)
         ranges = parsed(max(texts, key=lambda text: (texts[text], text))) if texts else None

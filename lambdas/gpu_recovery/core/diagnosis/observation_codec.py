@@ -138,7 +138,7 @@ def _bytes(values: Any) -> int:
 
 def _observed(instance_id: str, entry: Any) -> ReceivedObservation:
     if not isinstance(entry, Mapping):
-        raise _Unreadable("it is no object")
+        raise _Unreadable("it is not an object")
     name, job_id, attempt = entry.get("id"), entry.get("job"), entry.get("attempt")
     if not isinstance(name, str) or not ID.fullmatch(name):
         raise _Unreadable("id")
@@ -172,7 +172,7 @@ def _report(
 
 def _made(kind: Any, values: Mapping[str, Any]) -> Any:
     if any(field.default is MISSING and values.get(field.name, "") == "" for field in fields(kind)):
-        raise _Unreadable("what it cannot be without is missing")
+        raise _Unreadable("a required field is missing")
     return kind(**values)
 
 
@@ -229,7 +229,7 @@ def _number(value: Any, kind: type) -> Any:
             raise _Unreadable("a number is too large")
         return kind(value)
     if kind is int or type(value) is not float or not math.isfinite(value) or abs(value) > NUMBER_MAX:
-        raise _Unreadable("it is no number")
+        raise _Unreadable("it is not a number")
     return value
 
 

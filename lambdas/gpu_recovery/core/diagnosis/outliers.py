@@ -6,7 +6,7 @@ A z-score of a population is at most the root of n - 1, so "more than 2σ" is ne
 Among 64 equal workers with ordinary noise, a worker exceeds 2σ in nine windows of ten.
 
 The guard names a worker only if its mean exceeds a limit that equal workers exceed in at most one window of 1,000
-(`guard_alarms`), whatever their number:
+(`guard_alarms`), independent of their number:
 
 - With repeated calls, the noise of a call is the spread of the calls of each worker about the worker's own mean, pooled
   over all workers (analysis of variance). A straggler does not stretch this spread, and neither do two. The limit is a
@@ -19,7 +19,7 @@ distribution with a skewness of `guard_skewness` times the relative noise, which
 (three times). The guard also asks for a difference that matters, and for a distance from the spread between the workers
 that the noise of their calls does not explain (median absolute deviation).
 
-With few calls or much noise the limit is so high that a straggler would rarely exceed it. The guard then names nobody,
+With few calls or much noise the limit is so high that a straggler would rarely exceed it. The guard then names none,
 because what exceeds such a limit is more probably noise.
 """
 

@@ -49,7 +49,7 @@ MISSING_ROW, UNPROVED_ROW, LATE_ROW = "flight", "flightu", "flightl"
 def remedy_for(cause: Cause, scope: Scope, rows: frozenset[str] = frozenset()) -> Remedy:
     """Remedy for `cause` at `scope`, where `rows` are the rules that found the cause.
 
-    Full storage stays full. If the whole job shares the storage, a person must free space. The own storage of an
+    Full storage stays full. If the whole job shares the storage, an operator must free space. The own storage of an
     instance is left with the instance.
 
     A rank that the flight records of the others wait for may hang for its GPU. So its instance is checked.

@@ -43,11 +43,11 @@ class NextStep(StrEnum):
 
 _PAST: dict[NextStep, tuple[str, str]] = {
     NextStep.FAILED: (
-        "Nothing more is tried: the job has FAILED. Mend the cause, then submit the job again.",
+        "The job has FAILED and is not tried again. Fix the cause, then submit the job again.",
         "不再重试: 作业已FAILED。请先排除原因, 再重新提交作业。",
     ),
     NextStep.ENDED: ("Nothing: the job has ended.", "无: 作业已结束。"),
-    NextStep.CONTINUED: ("Nothing: the job has gone on to a later attempt.", "无: 作业已进入后续尝试。"),
+    NextStep.CONTINUED: ("Nothing: the job is at a later attempt already.", "无: 作业已进入后续尝试。"),
 }
 
 
@@ -61,7 +61,7 @@ def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH, nex
     english = language is Language.ENGLISH
     decided = ("decided" if english else "已定") if diagnosis.decided else ("undecided" if english else "未定")
     if diagnosis.cause is Cause.UNKNOWN:
-        lines = [f"{cause_head}: {'nothing speaks for any cause' if english else '没有任何证据'}"]
+        lines = [f"{cause_head}: {'there is no evidence for any cause' if english else '没有任何证据'}"]
     else:
         lines = [
             f"{cause_head}: {diagnosis.cause}",
@@ -97,13 +97,13 @@ def _rival(hypothesis: Hypothesis) -> str:
 def _next(diagnosis: Diagnosis, english: bool) -> str:
     if diagnosis.next_probe is not None:
         probe = diagnosis.next_probe
-        return f"the cheapest look that would tell: {probe}" if english else f"最省的下一步探查: {probe}"
+        return f"the cheapest test that would decide: {probe}" if english else f"最省的下一步探查: {probe}"
     return diagnosis.remedy.sentence if english else diagnosis.remedy.chinese
 
 
 _OUTCOME: dict[bool | None, tuple[str, str]] = {
     True: (
-        "its remedy has held: an attempt after it has lasted, or the job is done",
+        "its remedy has held: a later attempt ran stably, or the job succeeded",
         "处置有效: 其后的一次尝试已稳定运行, 或作业已完成",
     ),
     False: (
@@ -111,7 +111,7 @@ _OUTCOME: dict[bool | None, tuple[str, str]] = {
         "处置无效: 作业又因同一原因或在同一位置失败",
     ),
     None: (
-        "nobody knows yet whether its remedy holds, or the job has failed of something else meanwhile",
+        "it is not known yet whether its remedy holds, or the job has failed for another cause since",
         "尚不清楚处置是否有效, 或作业其间因别的原因失败",
     ),
 }

@@ -107,7 +107,7 @@ REMEDY_SENTENCES: dict[Remedy, tuple[str, str]] = {
         "作业以 FAILED 结束, 不再重启: 同一程序会再次失败。",
     ),
     Remedy.RESTART: (
-        "The job is started again. No instance is to blame, so no instance is checked or left out.",
+        "The job is started again. No instance is faulty, so no instance is checked or left out.",
         "重新启动作业。不归咎于任何实例, 因此不检查也不避开任何实例。",
     ),
     Remedy.WAIT: (

@@ -250,7 +250,7 @@ class JobDeadlineReached(JobEvent):
         itself several times an hour.
     deaf:        why missing heartbeats have no consequence now (reporting outage), "" if they have.
     under_way:   instances of the attempt at which a reboot, a health check or a repair that the job waits for goes on,
-        or is held back for now.
+        or is blocked for now.
     withheld:    for a STOPPING job, instances of `unconfirmed` that are not rebooted now, each with the reason.
     """
 

@@ -66,7 +66,7 @@ def escalate(
         reason = f"{need.evidence}; it must be replaced, and replacing is switched off"
         return repair_given_up(instance, reason, context, facts, orders)
     if need.rung is RepairLevel.REPLACE and is_on_a_new_host(instance, context):
-        reason = f"{need.evidence}; another host was put under it less than {context.policy.relapse_window_s} s ago"
+        reason = f"{need.evidence}; it was moved to another host less than {context.policy.relapse_window_s} s ago"
         return repair_given_up(instance, reason, context, facts, orders)
     rebooted = len(_recent(instance, context))
     if need.rung is RepairLevel.REPLACE and rebooted > context.policy.reboots_max:
@@ -127,7 +127,7 @@ def blocked_reason(instance: Instance, need: RepairNeed, context: DecisionContex
     if others:
         return f"{', '.join(others)} must leave it first"
     if context.policy.observe_only and instance.status not in IN_USE:
-        return "the system is observe-only"
+        return "gpu-recovery is in observe-only mode"
     return _blocked_by_fleet(instance, need, context)
 
 
@@ -192,7 +192,7 @@ def hold(
     present = before or RepairHold(context.now, why)
     held = replace(_with_timeout_from(present, instance, why, context), sentence=why, told=(*already_asked, *to_ask))
     leave = tuple(_ask_to_leave(instance, need, job_id, context) for job_id in to_ask)
-    reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} is held back: {why}"
+    reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} is blocked: {why}"
     # A further poll of a held repair adds no command: commands that are not carried out would pile up.
     drain_changes, draining = drain(instance) if instance.status is not InstanceStatus.QUARANTINED else ({}, ())
     held_changes = {
@@ -251,7 +251,7 @@ def retry_held(instance: Instance, need: RepairNeed, context: DecisionContext) -
     if is_withdrawn(instance, need):
         if instance.claims:
             return _stay_held(instance, context)
-        return check_instead(instance, f"{need.source} says that it is well again", {})
+        return check_instead(instance, f"{need.source} reports it as healthy again", {})
     # A check of the GPUs cannot re-validate a report of EC2; EC2 itself is polled every minute.
     stale = not need.source and context.now - need.seen_at >= duration(context.policy.evidence_stale_s)
     # An orphan holds GPUs that a check would need.
@@ -288,7 +288,7 @@ def check_instead(instance: Instance, reason: str, changes: dict[str, Any]) -> S
 def held_too_long(instance: Instance, need: RepairNeed, held: RepairHold, context: DecisionContext) -> Step:
     """Hand the instance to an operator, because its repair was held until the hold timeout."""
     limit = context.policy.repair_hold_timeout_s
-    reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} was held back for {limit} s: {held.sentence}"
+    reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} was blocked for {limit} s: {held.sentence}"
     return repair_given_up(instance, reason, context)
 
 
@@ -362,5 +362,5 @@ def deadline_of_quarantined(
 def poll_held(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
     """Try a held repair again."""
     if instance.held is None or instance.need is None:
-        return Ignore("nothing is held back")
+        return Ignore("no repair is blocked")
     return retry_held(instance, instance.need, context)

@@ -69,7 +69,7 @@ def check_requested(instance: Instance, event: events.CheckRequested, context: D
         "checked_for": _checked_for(instance, event),
         "also_waiting": other_waiting_jobs(instance, event.job_id),
     }
-    how = "failed on it" if event.awaited else "crashed on it and waits for no answer"
+    how = "failed on it" if event.awaited else "crashed on it and does not wait for the result"
     reason = f"checked because attempt {event.attempt} of {event.job_id} {how}"
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
 
@@ -193,7 +193,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
         return _blamed(instance, run, verdict_by(fault, verdict), changes, context)
     outcome, summary = verdict.outcome, verdict.summary
     if run.passive and outcome is CheckOutcome.HEALTHY:
-        outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
+        outcome, summary = CheckOutcome.INCONCLUSIVE, f"other jobs run on it, so only its logs were read: {summary}"
     orders = check_report(run, outcome, summary)
     if outcome is CheckOutcome.CONFIGURATION:
         orders = (*orders, instances.misconfigured(instance, verdict.summary))
@@ -204,7 +204,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
         changes["health"] = after_passive_check(instance.health)
     elif healed:
         changes["health"] = cleared_by_check(instance.health, event.at)
-    ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {verdict_text}", context.now)
+    ended = repair_ended(instance, healed, f"{instance.instance_id} was checked again: {verdict_text}", context.now)
     return Step(
         InstanceStatus.AVAILABLE, verdict_text, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance))
     )
@@ -212,7 +212,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
 _NOTHING_FOUND = (CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE)
-_STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
+_STILL_BLAMED = "the fault that was found before, while its repair was blocked, still counts"
 """Addition to a reason if the evidence behind a held repair still stands."""
 
 
@@ -265,7 +265,7 @@ def _to_repair(
 def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Handle a check that gave no answer in time.
 
-    A check that ECS never started says nothing about the instance: another task uses the GPUs, the deployment lacks a
+    A check that ECS never started is no evidence about the instance: another task uses the GPUs, the deployment lacks a
     permission, or others have drained the instance. A check that started and never ended is evidence against the
     instance.
     """
@@ -326,7 +326,7 @@ def orphan_ended(
 ) -> Step:
     """Handle the end of an orphaned check without an answer: by itself, or by a boot.
 
-    Its silence is no evidence against the instance. An instance that has registered again is checked afresh.
+    Its silence is no evidence against the instance. An instance that has registered again is checked again.
     """
     if instance.has_left:
         return gone(instance, reason, changes, context.now)

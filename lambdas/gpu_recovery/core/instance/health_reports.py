@@ -123,7 +123,7 @@ def _is_harmless(event: events.HealthReported, context: DecisionContext) -> bool
 def cleared_by_check(health: Mapping[str, HealthReport], ended_at: datetime) -> dict[str, HealthReport]:
     """Return `health` with ECS's report about the GPUs cleared, because a health check has examined them since.
 
-    ECS may show the GPUs as impaired for as long as it likes; a later report is judged anew.
+    ECS may show the GPUs as impaired for as long as it likes; a later report is judged again.
     """
     report = health.get(HealthKind.ACCELERATED_COMPUTE)
     if report is None or not report.impairs or report.since > ended_at:

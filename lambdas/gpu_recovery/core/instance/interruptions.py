@@ -37,11 +37,11 @@ def departure_announced(
     if event.called_off:
         return _called_off(instance, event, context)
     if known is not None and is_known(known, event):
-        return Ignore("that is known")
+        return Ignore("it is known already")
     if _is_over(event, context):
         return Ignore("the time it was announced for has long passed, and the instance is still there")
     if event.kind is DepartureKind.RETIREMENT and is_on_a_new_host(instance, context):
-        return Ignore("another host has just been put under it")
+        return Ignore("it has just been moved to another host")
     departure = Interruption(event.kind, event.source, event.leaves_at, event.sentence[:EVIDENCE_CHARACTERS_MAX])
     changes = {**_keep_interruption(instance, departure, context), **_announced(instance, event)}
     is_due = evacuation_at(departure, context) <= context.now
@@ -60,7 +60,7 @@ def _called_off(instance: Instance, event: events.DepartureAnnounced, context: D
     changes = {**_keep_interruption(instance, None, context), **_announced(instance, event)}
     need = instance.need if instance.status is InstanceStatus.QUARANTINED else None
     if need is not None and need.source == instance.departure.source and not instance.claims:
-        return check_instead(instance, f"called off: {event.sentence}", changes)
+        return check_instead(instance, f"canceled: {event.sentence}", changes)
     return Step(instance.status, instance.reason, changes, (poke_scheduler(instance),))
 
 

@@ -123,7 +123,7 @@ def signals_sentence(signals: Iterable[Signal], now_s: float) -> str:
 _SIGNAL_NAMES = {
     LemonSignal.OUT: ("time under repair", "times under repair"),
     LemonSignal.XID: ("XID", "XIDs"),
-    LemonSignal.TICKET: ("call for a person or another machine", "calls for a person or another machine"),
+    LemonSignal.TICKET: ("need an operator or another instance", "needs an operator or another instance"),
     LemonSignal.GANG_FAILED: ("failed gang", "failed gangs"),
     LemonSignal.ALONE_FAILED: ("failed job alone", "failed jobs alone"),
     LemonSignal.LEFT_OUT: ("time left out", "times left out"),

@@ -29,7 +29,7 @@ def is_missing_heartbeat_expected(
 
     ECS stops the tasks of a service on an instance that is DRAINING, and so an agent that runs as a daemon service. It
     starts the agent again when the instance is ACTIVE. That takes a moment, so a change of the status, such as the end
-    of a repair, begins the heartbeat timeout anew.
+    of a repair, begins the heartbeat timeout again.
     """
     if BY_DAEMON not in beat.heard:
         return False
@@ -41,8 +41,8 @@ def is_missing_heartbeat_expected(
 def heartbeat_timed_out(instance: Instance, event: events.InstanceSilent, context: DecisionContext) -> Step | Ignore:
     """Record the missing heartbeat and notify the jobs with ranks that used to report from the instance."""
     if instance.silent_since is not None:
-        return Ignore("it is known to be silent")
-    sentence = f"last heard of at {event.seen_at:%H:%M:%S} UTC"
+        return Ignore("its missing heartbeat is known already")
+    sentence = f"last report at {event.seen_at:%H:%M:%S} UTC"
     notices = tuple(
         commands.TellJob(
             job_id,

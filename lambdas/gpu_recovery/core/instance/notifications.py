@@ -7,8 +7,8 @@ its reboot and its return are one thread. If several such repairs begin at once,
 all. The record saves the incident's id until the instance works again without a
 report against it, or is gone. Then the same thread says so.
 
-When many instances are blamed at once, the notification of the fleet replaces those of the instances. No notification
-is sent for an instance that only the fleet limits hold back, that is blamed while the circuit breaker is open, or that
+When many instances are suspected at once, the notification of the fleet replaces theirs. No notification
+is sent for an instance that only the fleet limits block, that is blamed while the circuit breaker is open, or that
 is blamed beyond the repair budget. An instance that still needs an operator a day later is in the daily reminder.
 """
 
@@ -180,7 +180,7 @@ def _is_blocked_by_fleet(after: Instance, context: DecisionContext, fleet: Fleet
 
 
 def _is_covered_by_fleet(before: Instance, after: Instance, context: DecisionContext, fleet: Fleet | None) -> bool:
-    """Return whether so many instances are blamed that the notification of the fleet is enough."""
+    """Return whether so many instances are suspected that the notification of the fleet is enough."""
     if fleet is None:
         return False
     blamed_now = after.blamed_at is not None and after.blamed_at != before.blamed_at

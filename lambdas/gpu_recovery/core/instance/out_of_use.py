@@ -45,7 +45,7 @@ def out_of_use_reasons(instance: ListedInstance) -> Iterator[OutOfUseReason]:
         if health.impairs:
             yield OutOfUseReason(OutOfUse.IMPAIRED, health.since, health.clause(kind))
     if instance.silent_since is not None:
-        words = f"its node agent was last heard of at {instance.silent_since:%H:%M:%S} UTC"
+        words = f"the last report of its node agent was at {instance.silent_since:%H:%M:%S} UTC"
         yield OutOfUseReason(OutOfUse.LOST, instance.silent_since, words)
     if instance.departure is not None:
         yield OutOfUseReason(OutOfUse.LEAVING, None, instance.departure.sentence)

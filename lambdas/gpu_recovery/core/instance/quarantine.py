@@ -67,7 +67,7 @@ def quarantine_requested(
     Its jobs continue. Jobs that wait for its check or repair are notified.
     """
     if event.at < instance.status_at:
-        return Ignore("it has moved since that was asked: ask again")
+        return Ignore("its status has changed since the request: send the request again")
     reason = f"quarantined by {event.by}" + (f": {event.because}" if event.because else "")
     by_operator = Quarantine(context.now, reason, event.by)
     if instance.needs_operator and (instance.quarantine is None or instance.quarantine.by):
@@ -122,7 +122,7 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
     if instance.withdrawn and instance.claims and not instance.orphaned_ranks:
         changes, orders = activate(instance)
         freed = {"quarantine": None, "withdrawn": False, **changes}
-        reason = f"released by {event.by}: a job still works on it, so it is not checked"
+        reason = f"released by {event.by}: a job still runs on it, so it is not checked"
         return Step(InstanceStatus.AVAILABLE, reason, freed, (*orders, *ended, poke_scheduler(instance)))
     # The operator has dealt with what the instance logged before, so the check does not read it.
     settled = {"quarantine": None, "reboot": None, "need": None, "also_waiting": (), "withdrawn": False}

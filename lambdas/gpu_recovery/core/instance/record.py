@@ -96,7 +96,7 @@ class CheckRun:
     """A health check under way. `job_id` is the job that waits for its result, "" for none.
 
     Attributes:
-        may_reboot: a reboot may follow. False: the job may have no more repairs, so an operator gets a blamed instance.
+        may_reboot: a reboot may follow. False: the job may have no more repairs, so an operator gets the instance.
         proof_needed: the check must also prove a reboot or a replacement.
         repeats: number of inconclusive checks before this check.
         passive: other jobs work on the instance, so the check takes no GPU from them and only reads logs.
@@ -223,7 +223,7 @@ class RepairNeed:
 
 @dataclass(frozen=True, slots=True)
 class RepairHold:
-    """Why a needed repair is held back, and since when; `told` are the jobs that were asked to leave.
+    """Why a needed repair is blocked, and since when; `told` are the jobs that were asked to leave.
 
     The hold stays while the repair is tried or its evidence is re-validated. If the repair is held again, the whole
     time counts.
@@ -358,7 +358,7 @@ class ListedInstance:
     quarantine: Quarantine | None = None
     """The quarantine that only an operator ends. It is kept while the instance is GONE, in case that it comes back."""
     need: RepairNeed | None = None
-    """The repair that the instance needs, while that is held back or under way."""
+    """The repair that the instance needs, while that is blocked or under way."""
     held: RepairHold | None = None
     reboot: Reboot | None = None
     blamed_at: datetime | None = None
@@ -392,7 +392,7 @@ class ListedInstance:
 
     @property
     def drained_by_others(self) -> bool:
-        """Whether somebody else than the system drained the instance in ECS, so that ECS starts no task on it."""
+        """Whether a caller outside gpu-recovery drained the instance in ECS, so that ECS starts no task on it."""
         return self.ecs_status == EcsStatus.DRAINING and not self.drained
 
     @property
@@ -445,7 +445,7 @@ class ListedInstance:
             if health.impairs:
                 return health.clause(kind)
         if self.silent_since is not None:
-            return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"
+            return f"the last report of its agent was at {self.silent_since:%H:%M:%S} UTC"
         return self.departure.sentence if self.departure is not None else ""
 
 

@@ -108,7 +108,7 @@ def _drained_or_active(
         changes["deadline_at"] = min(limit_at, waits_until) if drained else limit_at
     if not drained:
         return f"it is {event.ecs_status} in ECS again", changes
-    what = "its health check cannot start" if changes else "nothing new is placed on it"
+    what = "its health check cannot start" if changes else "no new work is placed on it"
     return f"{DRAINED_BY_OTHERS}: {what}", changes
 
 
@@ -125,7 +125,7 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
             return gone(instance, reason, facts, context.now, instance.standing_quarantine)
         return _left_to_its_check(instance, reason, facts, context)
     if instance.orphaned_ranks:
-        return Ignore("its ranks are known to run on without a registration, if they run")
+        return Ignore("it is known already that its ranks may run without a registration")
     facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance.check, context.now)}
     facts |= _check_beside_orphans(instance.status, facts.get("check", instance.check))
     if instance.under_repair:  # the boot of the repair ends the ranks
@@ -179,11 +179,11 @@ def _left_to_its_check(
     The job that asked for the check does not wait for it. If EC2 shows the instance off, the instance is gone.
     """
     if instance.registration_over or instance.check is None:
-        return Ignore("its check is known to run on without a registration, if it runs")
+        return Ignore("it is known already that its check may run without a registration")
     orders = check_report(instance.check, CheckOutcome.GONE, reason)
     run = _orphaned_check(instance.check, context.now).get("check", instance.check)
     changes = {**facts, "check": replace(run, job_id="", attempt=0), "reserved_for": ""}
-    return Step(instance.status, f"{reason}; its health check may run on, unknown to ECS", changes, orders)
+    return Step(instance.status, f"{reason}; its health check may still run, unknown to ECS", changes, orders)
 
 
 def _ask_ec2(instance: Instance) -> tuple[Any, ...]:
@@ -222,7 +222,7 @@ def observed_under_repair(
     settled = context.now - (reboot.looked_at or reboot.asked_at) >= duration(context.policy.reboot_settle_s)
     if not (returned or settled):
         return step
-    why = "its agent is back" if returned else "its agent was never seen to leave"
+    why = "its agent is back" if returned else "its agent never disconnected"
     back = verify(instance, f"{why}: looking for proof of the repair", True, dict(step.changes))
     return replace(back, commands=(*step.commands, *back.commands))
 
@@ -264,7 +264,7 @@ def ec2_state_seen(instance: Instance, event: events.MachineSeen, context: Decis
 
 
 def came_back(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
-    """Check an instance that registered again after it had gone, because its state is unknown.
+    """Check an instance that registered again after it had left, because its state is unknown.
 
     If its quarantine still stands, it is quarantined without a check. An instance that the system drained and a user
     stopped and started is still DRAINING.
@@ -274,4 +274,4 @@ def came_back(instance: Instance, event: events.InstanceObserved, context: Decis
         return Step(InstanceStatus.GONE, instance.reason, ecs_facts(instance, event))
     if instance.quarantine is not None:
         return quarantined_again(instance, instance.quarantine, ecs_facts(instance, event), context)
-    return verify(instance, "registered again after it had gone", False, ecs_facts(instance, event))
+    return verify(instance, "registered again after it had left", False, ecs_facts(instance, event))

@@ -115,21 +115,21 @@ def repair_of_verified(instance: Instance, event: events.RepairRequested, contex
     if instance.reboot is not None:
         return Ignore("a repair is under way")
     if context.policy.observe_only:
-        return Ignore("the system is observe-only, and its check goes on")
+        return Ignore("gpu-recovery is in observe-only mode, and its check continues")
     return repair_requested(instance, event, context)
 
 
 def repair_of_quarantined(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
     """Retry a held repair for a rank that cannot be stopped: the reboot ends that rank.
 
-    An instance that waits for a person is not rebooted. The person is told once of ranks that run on unknown to ECS.
+    An instance that needs an operator is not rebooted. The person is told once of ranks that run on unknown to ECS.
     """
     if instance.held is not None:
         return repair_requested(instance, event, context)
     orphans = instance.orphaned_ranks
     is_known = attempt_id(event.job_id, event.attempt) in instance.ended_for
     if is_known or RankOnInstance(event.job_id, event.attempt) not in orphans:
-        return Ignore("it waits for a person in any case")
+        return Ignore("it already needs an operator")
     told = (attempt_id(rank.job_id, rank.attempt) for rank in orphans)
     changes = {"ended_for": tuple(dict.fromkeys((*instance.ended_for, *told)))[-REMEMBERED_MAX:]}
     return Step(InstanceStatus.QUARANTINED, instance.reason, changes)
@@ -154,11 +154,13 @@ def stopped_to_start(instance: Instance, event: events.MachineSeen, context: Dec
     if not orders:
         return Ignore("it is about to be started")
     ended = tuple(
-        commands.ConfirmEnd(job_id, claim.attempt, "ended when its machine was stopped")
+        commands.ConfirmEnd(job_id, claim.attempt, "ended when its instance was stopped")
         for job_id, claim in instance.claims.items()
     )
     changes = {"reboot": replace(reboot, started=True), "claims": {}}
-    return Step(InstanceStatus.REPLACING, "the machine is off: starting it on another host", changes, (*orders, *ended))
+    return Step(
+        InstanceStatus.REPLACING, "the instance is stopped: starting it on another host", changes, (*orders, *ended)
+    )
 
 
 def reboot_uncertain(instance: Instance, event: events.RebootUncertain, context: DecisionContext) -> Step | Ignore:
@@ -169,9 +171,9 @@ def reboot_uncertain(instance: Instance, event: events.RebootUncertain, context:
     if instance.reboot is None:
         return _NO_REPAIR
     if instance.reboot.uncertain:
-        return Ignore("that is known")
+        return Ignore("it is known already")
     changes = {"reboot": replace(instance.reboot, uncertain=True)}
-    return verify(instance, "nobody knows whether the reboot was heard: looking at the boot", True, changes)
+    return verify(instance, "it is unknown whether EC2 took the reboot: comparing the boot ids", True, changes)
 
 
 def reboot_uncertain_while_verifying(
@@ -179,7 +181,7 @@ def reboot_uncertain_while_verifying(
 ) -> Step | Ignore:
     """Record that the reboot is uncertain. The check under way decides whether the request is repeated."""
     if instance.reboot is None or instance.reboot.uncertain:
-        return Ignore("that is known, or no repair is under way")
+        return Ignore("it is known already, or no repair is under way")
     return Step(instance.status, instance.reason, {"reboot": replace(instance.reboot, uncertain=True)})
 
 
@@ -230,7 +232,7 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
             instance, "a check from before its release has ended: checking it now", False, {}, since=run.since
         )
     if is_outlived(instance, run, event.at):
-        why = "its agent was away when its check ended, or since: it may have booted again, checking once more"
+        why = "its agent has been disconnected since its check: it may have booted again, checking once more"
         return verify(instance, why, run.proof_needed, {}, run.repeats, run.since)
     if run.proof_needed and reboot is not None and not proves_reboot(reboot, verdict):
         return _not_proved(instance, reboot, verdict, context)
@@ -297,8 +299,7 @@ def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], context: De
     # After a release or a new registration, all ranks that ran on the instance before have ended.
     ended_claims = () if run.proof_needed else tuple(instance.claims.items())
     confirmed = [
-        commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back")
-        for job, claim in ended_claims
+        commands.ConfirmEnd(job, claim.attempt, "ended before its instance was released") for job, claim in ended_claims
     ]
     reports = repair_ended(instance, True, f"{instance.instance_id}: {proved}", context.now)
     orders = (*confirmed, *confirm_ended(instance), *reports, poke_scheduler(instance))
@@ -315,11 +316,11 @@ def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, context: D
         why = blocked_reason(not_begun, instance.need, context)
         if why:
             return hold(not_begun, instance.need, why, context, {"reboots": not_begun.reboots}, ())
-        reason = "the machine shows its old boot: the reboot was never heard, asking again"
+        reason = "the instance still runs its old boot: the reboot did not take place, asking again"
         return repair(not_begun, instance.need, again, reason, context, {}, ())
     drain_changes, draining = drain(instance)
     changes = {**drain_changes, "check": None, "reboot": replace(reboot, disconnected=False, looked_at=context.now)}
-    reason = "no proof of the repair: the machine shows its old boot, or none; waiting on"
+    reason = "no proof of the repair: the instance runs its old boot, or reports none; still waiting"
     replacing = instance.need is not None and instance.need.rung is RepairLevel.REPLACE
     return Step(InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING, reason, changes, draining)
 

@@ -122,30 +122,30 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
         case events.InstanceObserved():
             return _outdated_observation(instance, event)
         case events.MachineSeen() if event.at < instance.status_at:
-            return "seen before it came to be as it is"
+            return "older than its present status"
         case events.HealthReported() if event.kind in instance.health:
             report = instance.health[event.kind]
             told = (event.since, event.status, event.sentence[: escalation.EVIDENCE_CHARACTERS_MAX])
             repeats = told == (report.since, report.status, report.sentence)
             is_news = report.is_older_than(event.since, event.updated_at) and not repeats
-            return "" if is_news else "the same watcher said something as new before"
+            return "" if is_news else "the same source has sent a newer report, or the same report, before"
         case events.DepartureAnnounced() if event.source in instance.announced:
             known = instance.announced[event.source]
-            return "" if event.at > known else "the same source said something as new before"
+            return "" if event.at > known else "the same source has sent a newer announcement, or the same, before"
         case events.InstanceSilent() if instance.heard_at is not None and event.seen_at < instance.heard_at:
-            return "it was heard of after that silence began"
+            return "it has reported since then"
         case events.InstanceHeard() if instance.heard_at is not None and event.at <= instance.heard_at:
-            return "it was heard of later"
+            return "a later report is known"
         case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
-            return "about the last boot that was told of, or one before"
+            return "about the last reported boot, or an earlier boot"
         case events.CheckEnded() if not health_check.is_awaited(instance, event):
-            return "about a check that is not the one under way"
+            return "about another check than the check under way"
         case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
-            return "about a repair that is not the one under way"
+            return "about another repair than the repair under way"
         case events.InstanceDeadlineReached() if event.deadline_at != instance.deadline_at:
             return "about a deadline that has moved"
         case events.InstanceLookDue() if event.look_at != instance.look_at:
-            return "about a look that has been taken"
+            return "about a poll that was made already"
         case _:
             return ""
 
@@ -157,12 +157,12 @@ def _outdated_observation(instance: Instance, event: events.InstanceObserved) ->
     never comes back.
     """
     if event.container_instance_id in instance.past_registrations:
-        return "about a registration this instance no longer has"
+        return "about an earlier registration of this instance"
     if event.container_instance_id != instance.container_instance_id:
         return "" if event.agent_connected else "a registration without its agent does not replace another"
     # A poll may return the version that is recorded already.
     least = instance.ecs_version if event.looked else instance.ecs_version + 1
-    return "" if event.ecs_version >= least else "ECS said this before what is already known"
+    return "" if event.ecs_version >= least else "older than the last known state in ECS"
 
 
 def _with_effects(
@@ -207,7 +207,7 @@ def _fleet_after(
 ) -> Fleet | None:
     """Return the fleet's record after the change from `before` to `after`; None if it does not change.
 
-    An instance that disappears during its repair does not count as healed, and it says nothing about other instances.
+    An instance that disappears during its repair does not count as healed, and it is no evidence about other instances.
     """
     blamed = after.blamed_at != before.blamed_at
     # Each replacement raises the epoch. A return to REPLACING to wait for proof does not.
@@ -215,7 +215,7 @@ def _fleet_after(
     if not blamed and not is_new_replacement and before.under_repair == after.under_repair:
         return None
     if context.fleet is None:
-        raise IllegalTransition(f"{before.status} to {after.status} without the fleet's brakes")
+        raise IllegalTransition(f"{before.status} to {after.status} without the fleet limits")
     fleet, name = context.fleet, before.instance_id
     if blamed:
         fleet = with_blame(fleet, name, after.gpus_most, context.policy, context.now)
@@ -350,8 +350,8 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("the check will show whether it was repaired", events.RepairHeld, _S.VERIFYING),
     **ignored("no reboot is under way", events.RebootUncertain, *_NOT_REPAIRED, _S.REPLACING),
     **ignored("it is not quarantined", events.ReleaseRequested, *_NOT_QUARANTINED),
-    **ignored("nothing is under way to look at", events.InstanceLookDue, _S.AVAILABLE, _S.GONE),
-    **ignored("a machine under repair is not heard of", events.InstanceSilent, _S.REBOOTING, _S.REPLACING),
+    **ignored("no check or repair is under way", events.InstanceLookDue, _S.AVAILABLE, _S.GONE),
+    **ignored("an instance under repair sends no heartbeats", events.InstanceSilent, _S.REBOOTING, _S.REPLACING),
     **ignored("it has left the cluster", events.InstanceSilent, _S.GONE),
     **ignored("it has left the cluster", events.InstanceHeard, _S.GONE),
     **ignored("it has left the cluster", events.InstanceBooted, _S.GONE),

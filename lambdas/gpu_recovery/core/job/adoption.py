@@ -126,4 +126,4 @@ def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) 
         "short_of": "",
     }
     notices = (jobs.started_again(job),) if job.incident_id is not None else ()
-    return Step(JobStatus.SUBMITTED, "a person started it anew", changes, notices)
+    return Step(JobStatus.SUBMITTED, "a user started it again", changes, notices)

@@ -116,7 +116,7 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
     finding = f"faulty GPUs found ({checks})"
     if not faulty:
         finding = (
-            f"{suspected[0]} is left out though its check found nothing: {results[suspected[0]].summary} ({checks})"
+            f"{suspected[0]} is left out although its check found nothing: {results[suspected[0]].summary} ({checks})"
         )
     return Assessment(True, finding, repairing, waits="; waiting for healthy instances")
 
@@ -143,9 +143,9 @@ def _drained(result: Checked | None) -> str:
 def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessment:
     """Assess an attempt without a faulty instance: continue if a restart usually cures such an ending, else fail."""
     kind = job.failure.ending.kind if job.failure else None
-    reason = f"no instance is to blame ({checks}); {job.stop_reason}"
+    reason = f"no faulty instance found ({checks}); {job.stop_reason}"
     if job.diagnosed is not None and job.diagnosed.needs_person:
-        return Assessment(False, f"{reason}; {job.diagnosed.summary}; a person must mend the cause first")
+        return Assessment(False, f"{reason}; {job.diagnosed.summary}; an operator must fix the cause first")
     if job.diagnosed is not None and job.diagnosed.repeated:
         return Assessment(False, f"{reason}; {job.diagnosed.summary}; it would fail again")
     if is_retried(kind, policy):

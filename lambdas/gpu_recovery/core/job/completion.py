@@ -47,7 +47,7 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
             alone=len(job.instances) == 1,
         )
         orders = (commands.TellInstance(blamed, request), *orders)
-    what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
+    what_next = "held until it is resumed" if job.held else "it runs again as soon as GPUs are free"
     changes: dict[str, Any] = {"suspended_at": context.now, "in_line_at": context.now, "failure": None}
     if job.stop_cause is CloseCause.SUSPENDED:
         changes |= {
@@ -60,7 +60,7 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
 def _to_check(failure: RankFailure | None, context: DecisionContext) -> str:
     """Return the instance on which a rank crashed instead of leaving for the suspension, or "".
 
-    A stop by ECS at our request says nothing about the instance. An exit code of the program is a regular way to leave.
+    A stop by ECS at our request is no evidence about the instance. An exit code of the program is a regular end.
     """
     if failure is None or context.policy.diagnose_exit_code_1_only:
         return ""

@@ -4,7 +4,7 @@ When every rank has ended, the evidence is collected before any instance is chec
 authority on instances. A decided diagnosis result skips the check only where no instance is in doubt:
 
 - An error of the program itself ends the job at once. The reason quotes the log line.
-- So does a cause that only a person can mend, such as full shared storage.
+- So does a cause that only an operator can fix, such as full shared storage.
 - A broken connection, a hung worker or an undelivered event restarts the job. The next attempt leaves out the
   instances that the result names.
 - If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
@@ -45,12 +45,12 @@ ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
 them, because an instance can cause these too; the health check rules that out."""
 
 END_PERCENT = 75
-"""Confidence in percent that a diagnosis result needs to end a job for good. A useless restart costs an attempt; a
+"""Confidence in percent that a diagnosis result needs to end a job permanently. A useless restart costs an attempt; a
 wrong end costs the whole run."""
 
 
 def skips_checks(job: Job) -> bool:
-    """Return whether the job skips the checks of its last attempt. A blamed instance is still checked separately."""
+    """Return whether the job skips the checks of its last attempt. A suspected instance is still checked separately."""
     return job.diagnosed is not None and job.diagnosed.spares
 
 
@@ -73,12 +73,12 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
     if diagnosis.excluded_instances:
         changes["blamed"] = with_blamed(job, diagnosis.excluded_instances)
     if ends:
-        why = "a person must mend the cause first" if diagnosis.needs_person else "it would fail again"
+        why = "an operator must fix the cause first" if diagnosis.needs_person else "it would fail again"
         return failed(job, f"{diagnosis.summary}; {why}", (), changes)
     if not job.attempts_left(context.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(context.policy)}: {job.stop_reason}"
         return failed(job, f"{last}; {diagnosis.summary}", (), changes)
-    # A first end on a blamed instance is explained by the diagnosis, so it does not count towards a repetition.
+    # A first end on a suspected instance is explained by the diagnosis, so it does not count towards a repetition.
     first_ends = tuple(end for end in job.first_ends if end.instance_id not in in_background)
     changes |= {
         **restart_changes(job, diagnosis, context),
@@ -86,7 +86,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
         "repairs": job.repairs + len(in_background),
     }
     changes["first_ends"] = first_ends
-    how = "no machine is to blame"
+    how = "no instance is faulty"
     if in_background or "left_out" in changes:
         how = f"elsewhere than on {listed(in_background or diagnosis.instances)} if there is room"
     others = tuple(instance for instance in job.instances if instance not in in_background)
@@ -108,7 +108,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
 def _checks_of(
     job: Job, diagnosis: DiagnosisResult, in_background: tuple[str, ...]
 ) -> tuple[commands.TellInstance, ...]:
-    """Return the commands that check each blamed instance.
+    """Return the commands that check each suspected instance.
 
     The instance record drops the job's claim before the check starts.
     """
@@ -147,7 +147,7 @@ def gather_again(job: Job) -> Step:
 
     The checks found nothing, so the job would end now.
     """
-    reason = f"{job.reason}; the checks found nothing, hearing the witnesses once more"
+    reason = f"{job.reason}; the checks found nothing; reading the evidence once more"
     return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, (commands.GatherEvidence(job.attempt),))
 
 

@@ -39,7 +39,7 @@ class DiagnosisResult:
     sentence: str
     gpus: tuple[str, ...] = ()
     spares: bool = False
-    """Whether the job acted on the result and skipped the health checks, except those of the blamed instances."""
+    """Whether the job acted on the result and skipped the health checks, except those of the suspected instances."""
     followed: bool = False
     """Whether the job acted on the result after the checks had found nothing."""
     repeated: bool = False
@@ -77,7 +77,7 @@ class DiagnosisResult:
 
     @property
     def needs_person(self) -> bool:
-        """Whether only a person can mend the cause, so that no further attempt helps."""
+        """Whether only an operator can fix the cause, so that no further attempt helps."""
         return self.decided and self.remedy is Remedy.PERSON
 
     @property

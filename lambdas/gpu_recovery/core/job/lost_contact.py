@@ -58,8 +58,8 @@ def heartbeat_received(job: Job, event: events.RankHeard, context: DecisionConte
         "found_dead": tuple(instance for instance in job.found_dead if instance != event.instance_id),
     }
     if left:
-        return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", changes)
-    reason = f"every rank is heard of again, the last on {event.instance_id}"
+        return Step(JobStatus.LOST, f"{event.instance_id} reports again, {listed(left)} not yet", changes)
+    reason = f"every rank reports again, the last on {event.instance_id}"
     if job.recovery_since is not None:  # the incident is a recovery, which ends when the training has gone on
         return Step(JobStatus.RUNNING, reason, changes)
     return Step(JobStatus.RUNNING, reason, {**changes, **INCIDENT_CLOSED}, (jobs.contact_restored(job, reason),))
@@ -96,7 +96,7 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
         return Step(JobStatus.LOST, f"nothing is decided about {listed(job.silent)}: {event.deaf}", later)
     dead = {instance: event.dead[instance] for instance in job.silent if instance in event.dead}
     if not dead:
-        alive = f"ECS and EC2 find {listed(job.silent)} alive: its node agent is silent, not the machine"
+        alive = f"ECS and EC2 show {listed(job.silent)} running: only its node agent does not report"
         last_seen = dict.fromkeys(job.silent, event.at)
         changes = {"silent": (), "found_dead": (), "heard": {**job.heard, **last_seen}}
         if job.recovery_since is None:
@@ -107,9 +107,9 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     if not certain:
         first = next(iter(dead))
         again = {"found_dead": tuple(dead), "deadline_at": context.now + duration(context.policy.poll_interval_s)}
-        return Step(JobStatus.LOST, f"nothing is heard of {first}, and {dead[first]}; asked once more", again)
+        return Step(JobStatus.LOST, f"{first} does not report, and {dead[first]}; asking ECS and EC2 once more", again)
     dead, first = certain, next(iter(certain))
-    reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"
+    reason = f"{listed(tuple(dead))} does not report, and {dead[first]}"
     step = stop(job, StopPurpose.DIAGNOSE, reason, context)
     if job.is_observed(context.policy):
         recorded = record_only(job, step, later)
@@ -124,4 +124,4 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
 
 
 def _lost(silent: tuple[str, ...], sentence: str) -> str:
-    return f"lost contact with {listed(silent)}: {sentence}; its GPUs stay with the job"
+    return f"lost contact with {listed(silent)}: {sentence}; its GPUs stay claimed"

@@ -119,7 +119,7 @@ class Suspicion:
         rank: the job's rank on the instance.
         lasted: a stable run has followed since.
         proved: the instance took part in a stable run.
-        elsewhere: the instance on which the same rank ended first later, which speaks against the program; "" for none.
+        elsewhere: the instance on which the same rank ended first later, evidence against the program; "" for none.
     """
 
     attempt: int
@@ -180,7 +180,7 @@ class ListedJob:
     """Whether the job ended while the end of some ranks was not confirmed. The instances of these ranks stay claimed
     until their end is confirmed."""
     adopted_after: datetime | None = None
-    """Time of the job's end before its user started it anew. Tasks created earlier belong to a run that is over."""
+    """Time of the job's end before its user started it again. Tasks created earlier belong to a run that is over."""
     stop_reason: str = ""
     """Why the current attempt's gang was stopped. It stays unchanged while `reason` describes the later steps."""
     failure: RankFailure | None = None

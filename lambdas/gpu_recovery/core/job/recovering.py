@@ -25,7 +25,7 @@ CHECK_PERCENT = 92
 def checks_complete(job: Job, event: events.InstancesChecked, context: DecisionContext) -> Step | Ignore:
     """Assess the complete checks. If the job would end in doubt, collect the evidence a second time first."""
     if job.heard_again == job.attempt and not event.heard_again:
-        return Ignore("its witnesses are being heard again")
+        return Ignore("its evidence is being read again")
     in_doubt = context.policy.diagnose and assess(job, event.results, context.policy).in_doubt
     return gather_again(job) if in_doubt and not event.heard_again else after_checks(job, event.results, context)
 
@@ -64,7 +64,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     reason = assessment.reason + (assessment.waits if assessment.repairing or not delay else "") + delay + note
     if diagnosis is not None and diagnosis.suspects_instance and not blamed and elsewhere.get("left_out"):
         left_out = listed(tuple(elsewhere["left_out"]))
-        reason += f"; {left_out}: suspected, and left out until a stable run while there are others"
+        reason += f"; {left_out}: suspected, and not used until a stable run if there are others"
     recovering = {
         **changes,
         **elsewhere,
@@ -122,4 +122,4 @@ def recovery_overdue(job: Job, event: events.JobDeadlineReached, context: Decisi
     if event.under_way:
         later = {"deadline_at": context.now + duration(context.policy.reboot_timeout_s)}
         return Step(JobStatus.RECOVERING, f"the repair of {len(event.under_way)} instance(s) goes on", later)
-    return failed(job, f"no healthy instances were to be had within {context.policy.recover_timeout_s} s", ())
+    return failed(job, f"no healthy instances were available within {context.policy.recover_timeout_s} s", ())

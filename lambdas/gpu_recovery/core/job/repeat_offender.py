@@ -92,7 +92,7 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     where = last.instance_id
     before = [suspicion for suspicion in known if suspicion.instance_id == where]
     if any(suspicion.rank != last.rank and suspicion.stands for suspicion in before):
-        because = f"repaired on suspicion, it ended the gang of {job.job_id} first again, {_listed(last)}"
+        because = f"after a repair on suspicion, the gang of {job.job_id} failed there first again, {_listed(last)}"
         return SuspectInstance(where, because, again=True)
     if any(suspicion.stands for suspicion in before) or any(
         not suspicion.lasted for suspicion in known if suspicion.instance_id != where
@@ -101,7 +101,7 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     here = [end for end in ends if end.instance_id == where]
     if len(here) < policy.suspect_after:
         return NO_SUSPECT
-    because = f"{len(here)} times the gang of {job.job_id} ended there first, {_listed(*here)}"
+    because = f"the gang of {job.job_id} failed there first {len(here)} times, {_listed(*here)}"
     return SuspectInstance(where, because, again=bool(before))
 
 
@@ -151,13 +151,13 @@ def suspicion_note(job: Job, after: tuple[Suspicion, ...]) -> str:
         return ""
     for suspicion in after:
         if suspicion.elsewhere and suspicion.attempt == job.attempt:
-            ended = f"rank {suspicion.rank} has ended first on {suspicion.instance_id} and on {suspicion.elsewhere}"
-            return f"; {ended}: that speaks for the program, not for a machine"
+            ended = f"rank {suspicion.rank} failed first on {suspicion.instance_id} and on {suspicion.elsewhere}"
+            return f"; {ended}: the program is probably faulty, not an instance"
     if any(
         suspicion.stands and suspicion.instance_id == last.instance_id and suspicion.rank != last.rank
         for suspicion in job.suspicions
     ):
-        return f"; its reboot on suspicion has not helped {last.instance_id}: that speaks for the machine"
+        return f"; its reboot on suspicion has not helped {last.instance_id}: the instance is probably faulty"
     return ""
 
 

@@ -72,7 +72,7 @@ def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy,
         started_by_person=True,
         instances=("",) * spec.nnodes,
     )
-    reason = f"adopted {'to observe' if hands_off else 'to recover'}: its tasks were started by a person"
+    reason = f"adopted {'to observe' if hands_off else 'to recover'}: its tasks were started by a user"
     return decision_after(job, "JobAdopted", Step(JobStatus.SUBMITTED, reason), policy, now)
 
 
@@ -125,20 +125,20 @@ def outdated_reason(job: Job, event: events.JobEvent) -> str:
     if isinstance(event, events.JobDeadlineReached) and event.deadline_at != job.deadline_at:
         return "about a deadline that has moved"
     if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
-        return "about a look that has been taken"
+        return "about a poll that was made already"
     if isinstance(event, events.SuspendRequested | events.ResumeRequested) and job.wished_at is not None:
         by_person = isinstance(event, events.ResumeRequested) or not event.for_job
         again = isinstance(event, events.SuspendRequested) == job.held
         if by_person and (event.at < job.wished_at or (event.at == job.wished_at and again)):
-            return "this wish, or a later one, is obeyed"
+            return "this request, or a later request, was carried out already"
     if isinstance(event, events.CancelRequested) and event.force and job.forced_at and event.at <= job.forced_at:
-        return "this wish, or a later one, is obeyed"
+        return "this request, or a later request, was carried out already"
     if isinstance(event, events.RankSilent | events.RankHeard) and event.instance_id in job.heard:
         known = job.heard[event.instance_id]
         if isinstance(event, events.RankSilent) and event.seen_at < known:
-            return "it was heard of after that silence began"
+            return "it has reported since then"
         if isinstance(event, events.RankHeard) and event.at <= known:
-            return "that was before it fell silent, or is known"
+            return "the report is older than the missing heartbeat, or is known"
     return ""
 
 
@@ -306,7 +306,7 @@ _NOT_YET_RUNNING = (_S.SUBMITTING, _S.SUBMITTED)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_QUEUE),
     **ignored("the job is not in line", events.ResourcesShort, *_NOT_IN_QUEUE),
-    **ignored("it waits for healthy instances in any case", events.ResourcesShort, _S.RECOVERING),
+    **ignored("it waits for healthy instances already", events.ResourcesShort, _S.RECOVERING),
     **ignored("the launch of this attempt is over", events.AttemptLaunched, *_LAUNCH_OVER),
     **ignored("the launch of this attempt is over", events.LaunchRefused, *_LAUNCH_OVER),
     **ignored("the job is under way", events.NewerTaskSeen, *_IN_QUEUE, *_UNDER_WAY, *_LEAVING, *_CHECKED),
@@ -334,18 +334,18 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("it is not LOST", events.RankHeard, *_NOT_YET_RUNNING, *_LEAVING),
     **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
     **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, *_LEAVING),
-    **ignored("what follows is decided", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
+    **ignored("the next step is decided already", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
     **ignored("not every rank is known to run: this status has a deadline", events.ProgressStopped, *_NOT_YET_RUNNING),
-    **ignored("its silence is looked into", events.ProgressStopped, _S.LOST),
+    **ignored("its missing heartbeat is being examined", events.ProgressStopped, _S.LOST),
     **ignored("the gang is leaving already", events.ProgressStopped, *_LEAVING),
     **ignored("the attempt has ended", events.ProgressStopped, *_NO_RANKS),
     **ignored("not every rank is known to run", events.TrainingContinued, *_NOT_YET_RUNNING),
-    **ignored("its silence is looked into", events.TrainingContinued, _S.LOST),
+    **ignored("its missing heartbeat is being examined", events.TrainingContinued, _S.LOST),
     **ignored("the gang is leaving already", events.TrainingContinued, *_LEAVING),
     **ignored("the attempt has ended", events.TrainingContinued, *_NO_RANKS),
     **ignored("the job has ended", events.SuspendRequested, *_ENDED),
     **ignored("the job has ended", events.ResumeRequested, *_ENDED),
-    **ignored("nobody has suspended it", events.ResumeRequested, *_QUEUED, *_UNDER_WAY, _S.RECOVERING),
+    **ignored("it is not suspended", events.ResumeRequested, *_QUEUED, *_UNDER_WAY, _S.RECOVERING),
     **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES, _S.SUSPENDED),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),

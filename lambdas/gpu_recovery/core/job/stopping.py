@@ -194,7 +194,7 @@ def all_stopped(job: Job, event: events.AllRanksStopped, context: DecisionContex
     """Carry out the purpose of the stop, now that the end of every rank is confirmed."""
     match job.stop_purpose:
         case StopPurpose.CANCEL:
-            return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
+            return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a user")
         case StopPurpose.FAIL:
             return failed(job, job.stop_reason, ())
         case StopPurpose.SUSPEND:
@@ -238,10 +238,10 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
         return queued_again(job, job.denied, changes, context)
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
         changes |= {"in_line_at": context.now, "not_before": context.now + duration(context.policy.pending_retry_s)}
-        return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
-    why = "an instance needed repair" if cause is CloseCause.REPAIR else "an instance was taken away or restarted"
+        return Step(JobStatus.PENDING_RESOURCES, "resources are missing; another try follows soon", changes, orders)
+    why = "an instance needed repair" if cause is CloseCause.REPAIR else "an instance was reclaimed or restarted"
     if job.failure is not None and job.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
-        why = "a person stopped a rank"
+        why = "a user stopped a rank"
     changes |= with_cool_down(job, context)
     delay = retry_delay(changes, context)
     return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted){delay}", changes, orders)
@@ -301,7 +301,7 @@ def rank_not_ended(job: Job, event: events.RepairEnded, context: DecisionContext
     rank. So the job waits for the proof until its own deadline.
     """
     if event.healed or event.gone:
-        return Ignore("the end of its rank is reported apart")
+        return Ignore("the end of its rank is reported separately")
     if event.by_operator:
         return Ignore("an operator has quarantined the instance, and its reboot may still take place")
     reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
@@ -346,7 +346,7 @@ def cancel_failed(job: Job, event: events.CancelRequested, context: DecisionCont
     if not (event.force and job.claims_kept):
         return Ignore("the job has ended")
     orders = (commands.StopAttempt(job.attempt), *_end_ranks_if_forced(job, event))
-    note = f"; what is left of it is ended by force by {event.by}"
+    note = f"; its remaining ranks are ended by force by {event.by}"
     return Step(job.status, job.reason.removesuffix(note) + note, _forced_at(event), orders)
 
 

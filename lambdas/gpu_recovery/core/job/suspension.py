@@ -26,7 +26,7 @@ def suspend(job: Job, event: events.SuspendRequested, context: DecisionContext) 
     """Send the suspension notice to rank 0 of a running gang."""
     if job.is_observed(context.policy):
         return Ignore("this job is only observed")
-    reason = f"{_suspension_reason(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
+    reason = f"{_suspension_reason(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and exit"
     changes = {
         **_changes(job, event, context),
         "stop_purpose": StopPurpose.SUSPEND,
@@ -66,7 +66,7 @@ def suspend_after_stop(job: Job, event: events.SuspendRequested, context: Decisi
     if job.stop_purpose in (StopPurpose.FAIL, StopPurpose.CANCEL):
         return Ignore("it is being ended")
     return Step(
-        job.status, f"{job.reason}; to be held then: {_suspension_reason(event)}", _changes(job, event, context)
+        job.status, f"{job.reason}; it will be held then: {_suspension_reason(event)}", _changes(job, event, context)
     )
 
 
@@ -81,10 +81,10 @@ def suspend_recovering(job: Job, event: events.SuspendRequested, context: Decisi
 def resume(job: Job, event: events.ResumeRequested, context: DecisionContext) -> Step | Ignore:
     """Queue the job again at the place of its first submission."""
     if not job.held:
-        return Ignore("it is not held: it runs again as soon as there is room")
+        return Ignore("it is not held: it runs again as soon as GPUs are free")
     changes: dict[str, Any] = {"held": False, "wished_at": event.at}
     if job.status is not JobStatus.SUSPENDED:
-        return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", changes)
+        return Step(job.status, f"{job.reason}; resumed by {event.by}, so it will not be held", changes)
     changes |= {"in_line_at": context.now, "deadline_at": context.now + duration(context.policy.queue_timeout_s)}
     return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke_scheduler(job),))
 

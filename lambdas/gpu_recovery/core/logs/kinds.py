@@ -124,25 +124,25 @@ CLASSES: Mapping[LineKind, LogClass] = {kind: log_class for log_class, kinds in 
 """The class of failures of each kind."""
 
 _POLICIES: Mapping[LogClass, str] = {
-    LogClass.RESOURCES: "wait 60 s, then the next attempt",
+    LogClass.RESOURCES: "wait 60 s, then start the next attempt",
     LogClass.USER: "no automatic retry",
     LogClass.RUNTIME: "one restart",
-    LogClass.UNKNOWN: "look for evidence: why ECS stopped it, the kernel's log",
-    LogClass.HARDWARE: "drain, reboot and check the machine; run again elsewhere",
+    LogClass.UNKNOWN: "look for evidence: the stop reason of ECS, the kernel log",
+    LogClass.HARDWARE: "drain, reboot and check the instance; run again elsewhere",
     LogClass.CASCADE: "follow the error that came before",
-    LogClass.NETWORK: "look for a root on the other ranks first, then test the network in pairs",
-    LogClass.EXTERNAL: "retry, each time later",
-    LogClass.STORAGE: "retry; one machine or all of them tells local from shared storage",
-    LogClass.STORAGE_RESOURCES: "no blind retry: make room first",
-    LogClass.ENVIRONMENT: "reboot or replace the machine",
-    LogClass.NUMERICAL: "no automatic retry; the same step elsewhere tells silent corruption from divergence",
+    LogClass.NETWORK: "look for a root cause on the other ranks first, then test the network in pairs",
+    LogClass.EXTERNAL: "retry, with growing intervals",
+    LogClass.STORAGE: "retry; failures on all instances mean shared storage, on one instance local storage",
+    LogClass.STORAGE_RESOURCES: "free space first, then retry",
+    LogClass.ENVIRONMENT: "reboot or replace the instance",
+    LogClass.NUMERICAL: "no automatic retry; repeat the step elsewhere: if it passes, suspect data corruption",
     LogClass.SCHEDULER: "queue again",
     LogClass.NONE: "nothing",
 }
 _EXCEPTIONS: Mapping[LineKind, str] = {
-    LineKind.SCHEDULER_TIME_LIMIT: "no automatic retry: it would reach its limit again",
-    LineKind.CUDA_OOM: "one restart, once no stranger on the GPU and no lost event explains it",
-    LineKind.HOST_OOM: "one restart, once no stranger on the machine explains it",
+    LineKind.SCHEDULER_TIME_LIMIT: "no automatic retry: the job would reach its limit again",
+    LineKind.CUDA_OOM: "one restart, if no other process on the GPU and no lost event explains it",
+    LineKind.HOST_OOM: "one restart, if no other process on the instance explains it",
 }
 
 

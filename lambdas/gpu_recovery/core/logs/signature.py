@@ -11,7 +11,7 @@ from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_normalization import LineLevel, LogLine
 
 DECISIVE = frozenset({LineKind.USER_ERROR_CONFIG, LineKind.USER_ERROR_DEPENDENCY, LineKind.USER_ERROR_CHECKPOINT})
-"""Kinds that may end a job for good.
+"""Kinds that may end a job permanently.
 
 They need a definite statement: an exception, an error by its level, or a wording that only an error has. Healthy
 programs also print that a file was not found or that a package is not installed.
@@ -130,7 +130,7 @@ def first(
 
 
 def fits_any(rows: Iterable[Signature], text: str, counter: Counter) -> bool:
-    """Return whether any of the signatures fits the text, whatever its level is."""
+    """Return whether any of the signatures fits the text, independent of its level."""
     for row in rows:
         if _has_any(text, row.needs):
             counter.searches += 1

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 
 _ACTS: Mapping[Cause, str] = {
-    Cause.APPLICATION: "Mend the program: it fails by its own error, which the evidence quotes.",
+    Cause.APPLICATION: "Fix the program: it fails with an error of its own, which the evidence quotes.",
     Cause.CONFIGURATION: "Correct the configuration or the input that the evidence names.",
-    Cause.GPU_MEMORY: "Let the program use less GPU memory, for example by a smaller batch.",
-    Cause.HOST_MEMORY: "Let the program use less host memory, or give its task more.",
-    Cause.NUMERICAL: "Look at the data and the learning rate: the loss became NaN or diverged.",
-    Cause.EXTERNAL: "Wait until the service outside the cluster answers again, or do without it.",
+    Cause.GPU_MEMORY: "Reduce the GPU memory that the program uses, for example by a smaller batch.",
+    Cause.HOST_MEMORY: "Reduce the host memory that the program uses, or raise the memory of its task.",
+    Cause.NUMERICAL: "Check the data and the learning rate: the loss became NaN or diverged.",
+    Cause.EXTERNAL: "Wait until the service outside the cluster answers again, or remove the dependency on it.",
     Cause.STORAGE: "Check the storage that the evidence names.",
 }
-"""Acts by cause. Other causes have no act of a person: the check and the repair of instances follow."""
+"""Acts by cause. Other causes have no action of an operator: the check and the repair of instances follow."""
 
 
 def act_for(diagnosis: DiagnosisResult) -> str:
@@ -33,7 +33,7 @@ def act_for(diagnosis: DiagnosisResult) -> str:
 
 
 def full_storage_act(line: str, *, shared: bool) -> str:
-    """Return the act that mends full storage, with the path that `line` names.
+    """Return what an operator does about full storage, with the path that `line` names.
 
     Args:
         line: the log line about the full storage.
@@ -41,5 +41,5 @@ def full_storage_act(line: str, *, shared: bool) -> str:
     """
     match = FILE_PATH.search(line)
     where = f"on {match[0]}" if match is not None else "where the program writes"
-    kind = "The storage is shared, so another machine does not help. " if shared else ""
+    kind = "The storage is shared, so another instance does not help. " if shared else ""
     return f"{kind}Free space {where}, or raise the quota there."

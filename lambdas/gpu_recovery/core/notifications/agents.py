@@ -23,18 +23,17 @@ def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
     note_id = f"agents/{name}/{run}"
     parts = {
         Part.WHAT: [f"Two agents report for instance {name}."],
-        Part.EVIDENCE: [
-            f"a report of agent {run} came after agent {known.run} had taken its place, in boot {known.boot_id}"
-        ],
+        Part.EVIDENCE: [f"agent {run} reported after agent {known.run} had replaced it, in boot {known.boot_id}"],
         Part.DONE: [
-            f"Agent {run} is refused and ends; agent {known.run} is heard. Nothing is done to the instance or its jobs."
+            f"Reports of agent {run} are rejected, and it exits. Reports of agent {known.run} are accepted. "
+            "The instance and its jobs are not affected."
         ],
-        Part.NEXT: ["You hear of it again in a day at the soonest."],
+        Part.NEXT: ["The next message about this follows in a day at the earliest."],
         Part.YOU: [
-            "See who runs the agent there twice: systemd's unit and a daemon of ECS, or one token on two machines.",
-            typed(f"instances {name}", "what it reports"),
+            "Find out why two agents run: a systemd unit and an ECS daemon, or the same token on two instances.",
+            typed(f"instances {name}", "the reports of the instance"),
         ],
-        Part.IDS: [f"instance {name}, last heard of at {clock(known.seen_at)}", f"correlation id {note_id}"],
+        Part.IDS: [f"instance {name}, last report at {clock(known.seen_at)}", f"correlation id {note_id}"],
     }
     subject = f"{name}: two agents report for it"
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, instance_id=name)
@@ -44,22 +43,25 @@ def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOper
     """Return the message about idle instances with a missing heartbeat. `since`: last seen time by instance id."""
     names = listed(list(since)[:NAMED_MAX]) + (f" and {len(since) - NAMED_MAX} more" if len(since) > NAMED_MAX else "")
     parts = {
-        Part.WHAT: [f"The agents of {len(since)} idle instance(s) are not heard of: {names}."],
-        Part.EVIDENCE: [f"{name}: last heard of at {clock(at)}" for name, at in list(since.items())[:NAMED_MAX]],
-        Part.DONE: ["Nothing new is placed on them. Nothing ran there, so no job is lost."],
+        Part.WHAT: [f"The node agents of {len(since)} idle instance(s) do not report: {names}."],
+        Part.EVIDENCE: [f"{name}: last report at {clock(at)}" for name, at in list(since.items())[:NAMED_MAX]],
+        Part.DONE: ["No new work is placed on them. No job ran on them, so no job is affected."],
         Part.NEXT: [
-            "Heard of again, they are used again at once. After a day without a word they work without an agent.",
-            "You hear of them once more, when all of them are back for good.",
+            "An instance that reports again is used again at once. After a day without a report it is used without an "
+            "agent.",
+            "One more message follows, when all of them are in use again.",
         ],
         Part.YOU: [
-            "See on the instance whether the agent runs, and what it says: systemctl status gpu-recovery-agent",
+            "Check on the instance whether the agent runs: systemctl status gpu-recovery-agent",
             *(typed(f"instances {name}") for name in list(since)[:1]),
-            typed("fleet", "who is silent"),
+            typed("fleet", "the instances that do not report"),
         ],
         Part.IDS: [f"correlation id {incident_id}"],
     }
     first, count = next(iter(since)), len(since)
-    subject = f"{first}: its agent is silent" if count == 1 else f"the agents of {count} idle instances are silent"
+    subject = (
+        f"{first}: its agent does not report" if count == 1 else f"the agents of {count} idle instances do not report"
+    )
     named = first if count == 1 else ""
     return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, instance_id=named)
 
@@ -67,11 +69,11 @@ def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOper
 def agents_back(incident_id: str, why: Mapping[str, str]) -> NotifyOperator:
     """Return the message that every instance of the incident is back. `why`: reasons of the last instances by id."""
     parts = {
-        Part.WHAT: ["The instances whose agents were silent are in use again."],
+        Part.WHAT: ["All instances whose agents did not report are in use again."],
         Part.EVIDENCE: [f"{name}: {reason}" for name, reason in list(why.items())[:NAMED_MAX]],
-        Part.DONE: ["Work is placed on them again."],
+        Part.DONE: ["New work is placed on them again."],
         Part.NEXT: ["The incident is closed."],
-        Part.YOU: ["Nothing is needed. All instances:", typed("instances")],
+        Part.YOU: ["No action is needed. All instances:", typed("instances")],
         Part.IDS: [f"correlation id {incident_id}"],
     }
-    return message(incident_id, Severity.SEV4, Phase.RESOLVED, "silent agents are back", parts)
+    return message(incident_id, Severity.SEV4, Phase.RESOLVED, "the agents report again", parts)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
     from gpu_recovery.core.policy import RecoveryPolicy
 
-SUBJECT_OPEN = "the breaker is open: many instances look bad at once"
+SUBJECT_OPEN = "the circuit breaker is open: many instances are suspected at once"
 """Subject of the message that the circuit breaker opened."""
 
 
@@ -22,7 +22,7 @@ def of_breaker(before: Fleet, after: Fleet, policy: RecoveryPolicy) -> tuple[Not
     if after.opened_at is None:
         if before.opened_at is None:
             return ()
-        return (breaker_closed(before, "the instance that tried was repaired and passed its check"),)
+        return (breaker_closed(before, "the probe instance was repaired and passed its check"),)
     if before.opened_at is None:
         return (_breaker_opened(after, policy),)
     if before.probe and not after.probe:
@@ -33,19 +33,23 @@ def of_breaker(before: Fleet, after: Fleet, policy: RecoveryPolicy) -> tuple[Not
 def _breaker_opened(fleet: Fleet, policy: RecoveryPolicy) -> NotifyOperator:
     parts = {
         Part.WHAT: [
-            f"The breaker has opened: {fleet.opened_because}. That many at once are seldom the machines themselves."
+            f"The circuit breaker has opened: {fleet.opened_because}. "
+            "If so many are suspected at once, the hardware is seldom the cause."
         ],
-        Part.EVIDENCE: [f"blamed: {listed(sorted(fleet.blamed))}", f"under repair: {listed(sorted(fleet.repairing))}"],
+        Part.EVIDENCE: [
+            f"suspected: {listed(sorted(fleet.blamed))}",
+            f"under repair: {listed(sorted(fleet.repairing))}",
+        ],
         Part.DONE: [
-            "No repair begins any more. Jobs, checks, releases and repairs that are under way go on.",
-            "While it is open, single instances send no message of their own.",
+            "No new repair begins. Jobs, checks, releases and repairs under way continue.",
+            "While the breaker is open, no message is sent about a single instance.",
         ],
         Part.NEXT: _next_try(fleet, policy),
         Part.YOU: [
-            "Look for what they have in common: the check's image, a driver, a network, a rack. Then one of:",
-            typed("fleet", "what is held, and why"),
-            typed("fleet reset-breaker", "the held repairs go on, old evidence is looked at afresh"),
-            typed("fleet pause --because TEXT", "no repair begins until you say so"),
+            "Find what they have in common: the image of the check, a driver, a network, a rack. Then run one of:",
+            typed("fleet", "the blocked repairs, with reasons"),
+            typed("fleet reset-breaker", "blocked repairs continue; old evidence is checked again first"),
+            typed("fleet pause --because TEXT", "no repair begins until fleet unpause"),
             runbook("breaker-open"),
         ],
         Part.IDS: [f"correlation id {fleet.incident_id}"],
@@ -55,34 +59,34 @@ def _breaker_opened(fleet: Fleet, policy: RecoveryPolicy) -> NotifyOperator:
 
 def _breaker_stays_open(before: Fleet, fleet: Fleet, policy: RecoveryPolicy) -> NotifyOperator:
     parts = {
-        Part.WHAT: [f"The breaker stays open: {before.probe} tried, and did not come back healthy."],
-        Part.EVIDENCE: [fleet.opened_because, f"blamed: {listed(sorted(fleet.blamed))}"],
+        Part.WHAT: [f"The circuit breaker stays open: {before.probe} was repaired as a probe, and is not healthy."],
+        Part.EVIDENCE: [fleet.opened_because, f"suspected: {listed(sorted(fleet.blamed))}"],
         Part.DONE: ["No other repair begins."],
         Part.NEXT: _next_try(fleet, policy),
         Part.YOU: [
-            "A repair did not help, so the cause is probably not the machines:",
-            typed(f"instances {before.probe}", "what became of the one that tried"),
-            typed("fleet", "what is held, and why"),
+            "The repair did not help, so the hardware is probably not the cause:",
+            typed(f"instances {before.probe}", "the history of the probe instance"),
+            typed("fleet", "the blocked repairs, with reasons"),
             typed("fleet reset-breaker"),
             runbook("breaker-open"),
         ],
         Part.IDS: [f"correlation id {fleet.incident_id}"],
     }
-    subject = "the breaker stays open: the repair that was tried did not help"
+    subject = "the circuit breaker stays open: the repair of the probe instance did not help"
     return message(fleet.incident_id, Severity.SEV2, Phase.ESCALATED, subject, parts, instance_id=before.probe)
 
 
 def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
     """Return the message that the breaker is closed. `fleet` is the record while the breaker was open."""
     parts = {
-        Part.WHAT: [f"The breaker is closed: {reason}."],
+        Part.WHAT: [f"The circuit breaker is closed: {reason}."],
         Part.EVIDENCE: [f"it had opened because {fleet.opened_because}"],
-        Part.DONE: ["Repairs may begin again, within the budget."],
-        Part.NEXT: ["What was held back goes on; evidence that has grown old is looked at afresh first."],
-        Part.YOU: ["Nothing is needed. What goes on:", typed("fleet")],
+        Part.DONE: ["Repairs may begin again, within the repair budget."],
+        Part.NEXT: ["Blocked repairs continue. Evidence that is too old is checked again first."],
+        Part.YOU: ["No action is needed. The state of the fleet:", typed("fleet")],
         Part.IDS: [f"correlation id {fleet.incident_id}"],
     }
-    return message(fleet.incident_id, Severity.SEV4, Phase.RESOLVED, "the breaker is closed again", parts)
+    return message(fleet.incident_id, Severity.SEV4, Phase.RESOLVED, "the circuit breaker is closed again", parts)
 
 
 def idle_repairs(fleet: Fleet, evidence: str, policy: RecoveryPolicy) -> NotifyOperator:
@@ -96,16 +100,16 @@ def idle_repairs(fleet: Fleet, evidence: str, policy: RecoveryPolicy) -> NotifyO
     count = len(fleet.repairing)
     parts = {
         Part.WHAT: [f"{count} instances are under repair at once: {listed(sorted(fleet.repairing))}."],
-        Part.EVIDENCE: [f"the last of them: {evidence}"],
-        Part.DONE: ["Their repairs were ordered. Nothing is placed on them. No job waits for the last of them."],
+        Part.EVIDENCE: [f"the last instance: {evidence}"],
+        Part.DONE: ["Their repairs were ordered. No new work is placed on them. No job waits for the last of them."],
         Part.NEXT: [
-            "Each works again with the proof of its repair and a passed check.",
-            f"For {policy.fleet_window_s // 60} minutes, a further repair of an idle instance sends no message of its "
-            "own. An instance that is not repaired still sends one.",
+            "Each is used again when its repair is proved and its check passes.",
+            f"For {policy.fleet_window_s // 60} minutes, no message is sent about another repair of an idle instance. "
+            "A message is still sent about an instance that cannot be repaired.",
         ],
         Part.YOU: [
-            "Look for what they have in common: a driver, a network, a rack.",
-            typed("fleet", "what is under repair"),
+            "Find what the instances have in common: a driver, a network, a rack.",
+            typed("fleet", "the repairs under way"),
             typed("instances"),
         ],
         Part.IDS: [f"correlation id {incident_id}"],
@@ -118,20 +122,22 @@ def reporting_outage(fleet: Fleet) -> NotifyOperator:
     assert fleet.deaf is not None
     parts = {
         Part.WHAT: [f"{fleet.deaf.sentence}."],
-        Part.EVIDENCE: ["their heartbeats stopped within minutes of each other, beyond the repair budget"],
-        Part.DONE: [
-            "No repair begins, and no job is LOST or given up for a silence. Jobs run on, and what ECS and EC2 report "
-            "is acted on as ever."
+        Part.EVIDENCE: [
+            "their heartbeats stopped within minutes of each other, and they are more than the repair budget"
         ],
-        Part.NEXT: ["When enough of them are heard of again this ends by itself, and you hear of it."],
+        Part.DONE: [
+            "No repair begins. No job becomes LOST or fails because heartbeats are missing. Jobs continue to run, and "
+            "events of ECS and EC2 are processed as usual."
+        ],
+        Part.NEXT: ["When enough instances report again, the outage ends by itself, and a message follows."],
         Part.YOU: [
-            "Look for what they have in common: the network to the node API, its function, their tokens, their agents.",
-            typed("fleet", "who is silent"),
+            "Find what they have in common: the network to the node API, its function, their tokens, their agents.",
+            typed("fleet", "the instances that do not report"),
             typed("instances"),
         ],
         Part.IDS: [f"correlation id {fleet.deaf.incident_id}"],
     }
-    subject = f"{fleet.deaf.silent} of {fleet.deaf.reporting} instances are silent at once"
+    subject = f"{fleet.deaf.silent} of {fleet.deaf.reporting} instances do not report"
     return message(fleet.deaf.incident_id, Severity.SEV2, Phase.OPENED, subject, parts)
 
 
@@ -139,16 +145,16 @@ def reporting_restored(before: Fleet) -> NotifyOperator:
     """Return the message that the reporting outage ended. `before` is the record with the outage."""
     assert before.deaf is not None
     parts = {
-        Part.WHAT: ["Most instances are heard of again."],
+        Part.WHAT: ["Most instances report again."],
         Part.EVIDENCE: [f"since {clock(before.deaf.since)}: {before.deaf.sentence}"],
-        Part.DONE: ["Repairs may begin again, and what is still silent counts as lost by itself."],
-        Part.NEXT: ["What was held back goes on."],
-        Part.YOU: ["Nothing is needed. What goes on:", typed("fleet")],
+        Part.DONE: ["Repairs may begin again. An instance that still does not report counts as lost."],
+        Part.NEXT: ["Blocked repairs continue."],
+        Part.YOU: ["No action is needed. The state of the fleet:", typed("fleet")],
         Part.IDS: [f"correlation id {before.deaf.incident_id}"],
     }
-    return message(before.deaf.incident_id, Severity.SEV4, Phase.RESOLVED, "instances are heard of again", parts)
+    return message(before.deaf.incident_id, Severity.SEV4, Phase.RESOLVED, "the instances report again", parts)
 
 
 def _next_try(fleet: Fleet, policy: RecoveryPolicy) -> list[str]:
     try_at = fleet.opened_at + duration(policy.breaker_probe_s) if fleet.opened_at is not None else None
-    return [f"From {clock(try_at)} on one instance may try; if it comes back healthy the breaker closes by itself."]
+    return [f"From {clock(try_at)} on, one instance is repaired as a probe. If it is healthy then, the breaker closes."]

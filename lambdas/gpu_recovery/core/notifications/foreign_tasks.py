@@ -19,8 +19,8 @@ def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> N
     parts = {
         Part.WHAT: [f"Task {task_id} claims to be {claimed} of attempt {attempt} of job {job_id}."],
         Part.EVIDENCE: ["the launch records of the attempt, and the launch signature of the task"],
-        Part.DONE: ["Its events change nothing."],
-        Part.NEXT: ["The job goes on with its own tasks."],
+        Part.DONE: ["Its events are ignored."],
+        Part.NEXT: ["The job continues with its own tasks."],
         Part.YOU: ["The job:", typed(f"status {job_id}")],
         Part.IDS: [f"job {job_id}, task {task_id}"],
     }
@@ -32,8 +32,8 @@ def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOper
     instance_id = instance.instance_id
     parts = {
         Part.WHAT: [f"Task {task_id} claims to be the health check {check_id}."],
-        Part.EVIDENCE: ["the task id that the start of the check recorded"],
-        Part.DONE: ["Its end says nothing about the instance."],
+        Part.EVIDENCE: ["the task id that was recorded when the check started"],
+        Part.DONE: ["Its exit code is not used as a result for the instance."],
         Part.NEXT: ["The instance waits for its own check."],
         Part.YOU: ["The instance:", typed(f"instances {instance_id}")],
         Part.IDS: [f"instance {instance_id}, task {task_id}"],
@@ -49,13 +49,13 @@ def _message(
     note_id = f"{name}/refused"
     whole = parts | {
         Part.WHAT: [*parts[Part.WHAT], "gpu-recovery did not start this task."],
-        Part.DONE: [*parts[Part.DONE], "The task was left alone."],
+        Part.DONE: [*parts[Part.DONE], "The task was not stopped."],
         Part.NEXT: [
             *parts[Part.NEXT],
-            "Other tasks may carry the same name: they are treated alike, and no message follows for some hours.",
+            "Other tasks with the same name are treated alike. No message about them follows for some hours.",
         ],
         Part.YOU: [
-            "Find out in CloudTrail who called RunTask for it. If the caller had no reason to, stop the task.",
+            "Find the caller of RunTask in CloudTrail. If the caller had no reason to start the task, stop the task.",
             *parts[Part.YOU],
         ],
         Part.IDS: [*parts[Part.IDS], f"correlation id {note_id}"],

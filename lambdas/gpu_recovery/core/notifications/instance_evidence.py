@@ -106,8 +106,8 @@ def _facts(
     if since is None:
         return
     if rank is not None and (booted := instance.restarted_after(since)) is not None:
-        yield f"the machine restarted at {clock(booted)}, while the attempt ran; gpu-recovery had not ordered it"
-    if heartbeat is None or heartbeat.seen_at < since:  # an agent that was silent before has nothing to do with it
+        yield f"the instance restarted at {clock(booted)}, during the attempt; gpu-recovery did not order the restart"
+    if heartbeat is None or heartbeat.seen_at < since:  # the agent did not report before the attempt either
         return
     if (age_s := (now - heartbeat.seen_at).total_seconds()) > silent_s:
         yield f"suspect: no heartbeat of its node agent for {age_s:.0f} s"

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 _REPLACE = (
-    "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), or repair it."
+    "Replace the instance: stop and start it for another host, or terminate it in its Auto Scaling group. Or repair it."
 )
-_REBOOT = "Its check asks for a reboot: reboot the machine. If a reboot has not helped before, replace it."
+_REBOOT = "The health check asks for a reboot: reboot the instance. If a reboot has not helped before, replace it."
 
 
 def quarantined(
@@ -57,32 +57,32 @@ def quarantined(
         Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: [
-            "ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on.",
-            f"{left} may still run on it, because no stop has ended it. Its GPUs stay claimed until a boot of the "
-            "instance is proved, or EC2 shows it off."
+            "ECS (DRAINING) and gpu-recovery place no new work on it. Jobs on it continue.",
+            f"{left} may still run on it, because the end is not confirmed. The GPUs stay claimed until a reboot of "
+            "the instance is proved, or EC2 shows the instance as stopped or terminated."
             if ranks
             else "",
         ],
-        Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
+        Part.NEXT: [f"It stays quarantined until an operator acts. A reminder follows at {clock(reminder_at)}."],
         Part.YOU: [
             _check_remedy(instance) or (_REBOOT if asks_reboot else _REPLACE),
             runbook("replacing-an-instance"),
-            "Then give it back. It works again once it passes a health check:",
+            "Then release the instance. It is used again when it passes a health check:",
             typed(f"instances {instance.instance_id}", "its history"),
             typed(f"release {instance.instance_id}"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _incident_message(instance, incident_id, Severity.SEV2, "quarantined, needs a person", parts)
+    return _incident_message(instance, incident_id, Severity.SEV2, "quarantined, needs an operator", parts)
 
 
 def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
     """Return the message that an operator took an instance out of use."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} was taken out of use: {reason}."],
-        Part.EVIDENCE: ["a person's word", *_record_evidence(instance)],
-        Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
-        Part.NEXT: [f"It stays so until a person gives it back. You are reminded at {clock(reminder_at)}."],
+        Part.EVIDENCE: ["the request of an operator", *_record_evidence(instance)],
+        Part.DONE: ["ECS (DRAINING) and gpu-recovery place no new work on it. Jobs on it continue."],
+        Part.NEXT: [f"It stays out of use until an operator releases it. A reminder follows at {clock(reminder_at)}."],
         Part.YOU: [
             "When the work on it is done:",
             typed(f"release {instance.instance_id}"),
@@ -91,7 +91,7 @@ def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: da
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _incident_message(instance, incident_id, Severity.SEV3, "taken out of use by a person", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, "taken out of use by an operator", parts)
 
 
 def repair_begun(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
@@ -106,15 +106,17 @@ def repair_begun(instance: Instance, incident_id: str, reason: str, given_up_at:
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
-        Part.DONE: ["Its repair was ordered. ECS places nothing on it (DRAINING), and neither do we. No job waits."],
+        Part.DONE: [
+            "Its repair was ordered. ECS (DRAINING) and gpu-recovery place no work on it. No job waits for it."
+        ],
         Part.NEXT: [
-            "It works again with the proof of its repair and a passed check, and you hear so.",
-            f"If it is not back by {clock(given_up_at)}, the next repair level follows, or a person is asked.",
+            "It is used again when its repair is proved and its check passes. A message follows then.",
+            f"If it is not back by {clock(given_up_at)}, the next repair level follows, or it needs an operator.",
         ],
         Part.YOU: [
-            "Nothing is needed. To follow it:",
+            "No action is needed. To follow the repair:",
             typed(f"instances {instance.instance_id}"),
-            typed("fleet", "what is under repair"),
+            typed("fleet", "the repairs under way"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
@@ -126,20 +128,20 @@ def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: 
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} needs a repair: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
-        Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. Jobs on it were asked to leave."],
+        Part.DONE: ["ECS (DRAINING) and gpu-recovery place no new work on it. Its jobs were asked to leave."],
         Part.NEXT: [
-            "The repair begins as soon as nothing stands in its way; until then it is asked for again and again.",
-            f"At {clock(given_up_at)} a person is asked to decide.",
+            "The repair begins as soon as the reason above no longer holds. gpu-recovery checks that again and again.",
+            f"If it has not begun by {clock(given_up_at)}, an operator must decide.",
         ],
         Part.YOU: [
-            "Nothing is needed, unless it takes too long:",
-            typed("fleet", "the brakes"),
+            "No action is needed, unless it takes too long:",
+            typed("fleet", "the fleet limits"),
             typed(f"instances {instance.instance_id}", "its history"),
-            typed(f"release {instance.instance_id}", "gives it back; it must pass a check first"),
+            typed(f"release {instance.instance_id}", "returns it to use after a passed check"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _incident_message(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, "its repair is blocked", parts)
 
 
 def deregistered(
@@ -156,29 +158,31 @@ def deregistered(
         needs_operator: whether the instance is quarantined for an operator, so that it is not rebooted.
     """
     ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in instance.orphaned_ranks)
-    then = "and goes on elsewhere from its last checkpoint; the attempt is not counted" if recovers else "and fails"
+    then = "and continues elsewhere from its last checkpoint; the attempt is not counted" if recovers else "and fails"
     reboot = "The instance is rebooted as soon as the limits of the fleet allow it." if held else "It is rebooted now."
     act = (
-        "Nothing is needed if the instance registers with ECS again after its boot. If it does not, terminate it: "
-        "EC2's word that it is off is a proof, too."
+        "No action is needed if the instance registers with ECS again after its reboot. If it does not, terminate it: "
+        "that also proves that the ranks have ended."
     )
     if needs_operator:
-        reboot = "The instance is quarantined for a person, so it is not rebooted. The jobs wait for about an hour."
+        reboot = (
+            "The instance is quarantined and needs an operator, so it is not rebooted. The jobs wait for about an hour."
+        )
         act = "Reboot the instance, and release it when it has registered with ECS again. Or terminate it."
     parts = {
         Part.WHAT: [
             f"Instance {instance.instance_id} was deregistered from ECS while {ranks} ran on it, and EC2 shows it "
-            "running. Most often a person has deregistered it by force."
+            "running. The most frequent cause is a forced deregistration by a user."
         ],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: [
-            "ECS shows these tasks as STOPPED, but a forced deregistration ends no process. Their GPUs stay claimed, "
-            "and no other attempt of these jobs starts.",
+            "ECS shows these tasks as STOPPED, but a forced deregistration does not end processes. Their GPUs stay "
+            "claimed, and no other attempt of these jobs starts.",
             f"Each of these jobs is stopped {then}.",
         ],
         Part.NEXT: [
             reboot,
-            "A proved boot ends the ranks for certain, and the jobs go on then.",
+            "When the reboot is proved, the ranks have certainly ended, and the jobs continue.",
         ],
         Part.YOU: [
             act,
@@ -196,15 +200,15 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {evidence}."],
         Part.EVIDENCE: [evidence, *_record_evidence(instance)],
-        Part.DONE: ["Nothing new is placed on it; what runs on it goes on."],
-        Part.NEXT: ["When the same watcher says that all is well, it is used again, and you hear so."],
+        Part.DONE: ["No new work is placed on it. Jobs on it continue."],
+        Part.NEXT: ["When the same health source reports it as healthy, it is used again, and a message follows."],
         Part.YOU: [
-            "See whether the machine answers. To take it out of use until it is mended:",
+            "Check whether the instance responds. To take it out of use until it is repaired:",
             typed(f"quarantine {instance.instance_id}"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _incident_message(instance, incident_id, Severity.SEV3, "impaired, nothing new placed on it", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, "impaired, gets no new work", parts)
 
 
 def reservation_ending(
@@ -221,21 +225,21 @@ def reservation_ending(
     count = len(instance_ids)
     incident_id = f"reservation/{reservation}"
     parts = {
-        Part.WHAT: [f"{announced.sentence}. In it are {count} instance(s): {listed(instance_ids)}."],
-        Part.EVIDENCE: [f"warning of EC2 about {reservation}"],
+        Part.WHAT: [f"{announced.sentence}. The block contains {count} instance(s): {listed(instance_ids)}."],
+        Part.EVIDENCE: [f"EC2's warning about {reservation}"],
         Part.DONE: [
-            "Nothing new is placed on them.",
-            "Their jobs leave now, and go on elsewhere if there are GPUs.",
-            f"The announcement failed for {listed(failed)}. It is tried again." if failed else "",
+            "No new work is placed on them.",
+            "Their jobs leave now, and continue elsewhere if there are free GPUs.",
+            f"The warning could not be processed for {listed(failed)}. It is tried again." if failed else "",
         ],
         Part.NEXT: [
-            f"From {clock(announced.leaves_at)} on EC2 terminates them. Jobs without other GPUs wait in the queue.",
+            f"EC2 terminates them from {clock(announced.leaves_at)} on. Jobs without other GPUs wait in the queue.",
             "An instance that is still there an hour later is used again.",
         ],
         Part.YOU: [
             "It is too late to extend the block: EC2 accepts an extension only long before this warning.",
-            "If its jobs must not wait, add other GPU instances to the cluster. To see what waits:",
-            typed("queue", "the jobs that wait"),
+            "If its jobs must not wait, add other GPU instances to the cluster:",
+            typed("queue", "the waiting jobs"),
         ],
         Part.IDS: [f"reservation {reservation}", f"correlation id {incident_id}"],
     }
@@ -256,20 +260,20 @@ def interruption_announced(
         replaces: whether a retiring instance is then replaced automatically.
     """
     retired = announced.kind is DepartureKind.RETIREMENT
-    cure = "A retirement is not cured by a reboot: stop and start the machine, or replace it, before that time."
+    cure = "A reboot does not prevent a retirement: stop and start the instance, or replace it, before that time."
     parts = {
         Part.WHAT: [
             f"Instance {instance.instance_id}: {announced.sentence} ({announced.kind}, {clock(announced.leaves_at)})."
         ],
         Part.EVIDENCE: [f"announcement {announced.source}"],
-        Part.DONE: ["Nothing new is placed on it."],
+        Part.DONE: ["No new work is placed on it."],
         Part.NEXT: [
-            f"At {clock(moves_at)} its jobs are stopped and go on elsewhere; such a stop does not count as an attempt.",
-            "Then it is replaced." if retired and replaces else "",
+            f"At {clock(moves_at)} its jobs are stopped and continue elsewhere. The attempt is not counted.",
+            "Then the instance is replaced." if retired and replaces else "",
         ],
         Part.YOU: [
-            cure if retired and not replaces else "Nothing is needed.",
-            typed(f"instances {instance.instance_id}", "who works on it"),
+            cure if retired and not replaces else "No action is needed.",
+            typed(f"instances {instance.instance_id}", "the jobs on it"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
@@ -283,7 +287,7 @@ def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["ECS and gpu-recovery place work on it again."],
         Part.NEXT: ["The incident is closed."],
-        Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
+        Part.YOU: ["No action is needed. Its history:", typed(f"instances {instance.instance_id}")],
         Part.IDS: _ids(instance, instance.incident_id),
     }
     return _resolved_message(instance, "in use again", parts)
@@ -292,16 +296,16 @@ def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
 def gone(instance: Instance, reason: str, quarantined: bool = False) -> NotifyOperator:
     """Return the message that an instance with an open incident left the cluster. `quarantined`: it is not released."""
     returning = (
-        "Should it register again, it is quarantined again, until a person releases it."
+        "If it registers again, it is quarantined again, until an operator releases it."
         if quarantined
-        else "Should it register again, it is checked before it works."
+        else "If it registers again, it is checked before it is used."
     )
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} has left the cluster: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
-        Part.DONE: ["Its ranks count as ended; jobs that waited for it heard so."],
+        Part.DONE: ["Its ranks count as ended. Jobs that waited for the instance were told."],
         Part.NEXT: [f"The incident is closed. {returning}"],
-        Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
+        Part.YOU: ["No action is needed. Its history:", typed(f"instances {instance.instance_id}")],
         Part.IDS: _ids(instance, instance.incident_id),
     }
     return _resolved_message(instance, "has left the cluster", parts)
@@ -315,11 +319,11 @@ def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {would}."],
         Part.EVIDENCE: [would],
-        Part.DONE: ["Nothing: the system is observe-only."],
+        Part.DONE: ["No action: gpu-recovery is in observe-only mode."],
         Part.NEXT: ["The instance stays in use."],
         Part.YOU: [
-            "Look at it yourself. To have it done: deploy with gpu-recovery:observe_only=false. What would "
-            "have been done so far, and how to take it out of use:",
+            "Check the instance yourself. To permit repairs, deploy with gpu-recovery:observe_only=false. "
+            "The decisions so far, and the command that takes the instance out of use:",
             typed(f"explain {instance.instance_id}"),
             typed(f"quarantine {instance.instance_id}"),
         ],
@@ -332,13 +336,13 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
     """Return the message that ECS never started a health check, because other tasks hold the GPUs or AWS denied it."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} could not be checked: {reason}."],
-        Part.EVIDENCE: [f"the check {instance.check.check_id}" if instance.check else reason],
-        Part.DONE: ["Its check counts as one that could not tell.", _use_sentence(instance)],
+        Part.EVIDENCE: [f"health check {instance.check.check_id}" if instance.check else reason],
+        Part.DONE: ["The result of its check is inconclusive.", _use_sentence(instance)],
         Part.NEXT: ["It is checked again when a job fails on it."],
         Part.YOU: [
             _drain_remedy(instance)
             or _check_remedy(instance)
-            or "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
+            or "Find the tasks that hold its GPUs: other tasks on this cluster, or ranks that ECS still shows running:",
             typed(f"instances {instance.instance_id}"),
         ],
         Part.IDS: _ids(instance, _note_id(instance)),
@@ -349,17 +353,17 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
 def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
     """Return the message that a health check found a wrong host configuration, which no reboot cures."""
     parts = {
-        Part.WHAT: [f"The health check of {instance.instance_id} found the host configured wrongly: {reason}."],
-        Part.EVIDENCE: [reason, f"the check {instance.check.check_id}" if instance.check else ""],
-        Part.DONE: ["Nothing: a reboot would not change it, and nothing was found against the GPUs."],
+        Part.WHAT: [f"The health check of {instance.instance_id} found a wrong host configuration: {reason}."],
+        Part.EVIDENCE: [reason, f"health check {instance.check.check_id}" if instance.check else ""],
+        Part.DONE: ["No repair: a reboot does not change the configuration, and the check found no fault of the GPUs."],
         Part.NEXT: [_use_sentence(instance)],
         Part.YOU: [
-            "Mend the host image or the check's settings; other instances of the same image have it too.",
+            "Fix the host image or the settings of the check. Other instances with the same image have the same fault.",
             typed(f"explain {instance.instance_id}"),
         ],
         Part.IDS: _ids(instance, _note_id(instance)),
     }
-    return _noted_message(instance, "host configuration needs mending", parts)
+    return _noted_message(instance, "host configuration is wrong", parts)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
@@ -407,7 +411,7 @@ def _drain_remedy(instance: Instance) -> str:
         return ""
     name = instance.container_instance_id
     return (
-        "A person has set it to DRAINING, or ECS itself before a scale-in. It gets no job until it is ACTIVE again. "
+        "A user has set it to DRAINING, or ECS itself before a scale-in. It gets no job until it is ACTIVE again. "
         "When the maintenance is over: aws ecs update-container-instances-state --cluster CLUSTER "
         f"--container-instances {name} --status ACTIVE"
     )
@@ -444,9 +448,9 @@ def _record_evidence(instance: Instance) -> list[str]:
 def _use_sentence(instance: Instance) -> str:
     """Return a sentence that says whether an AVAILABLE instance gets new work."""
     if instance.drained_by_others:
-        return f"What runs on it goes on. Nothing new is placed on it, because {DRAINED_BY_OTHERS}."
+        return f"Jobs on it continue. No new work is placed on it, because {DRAINED_BY_OTHERS}."
     if instance.avoid_reason:
-        return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
+        return f"Jobs on it continue. No new work is placed on it, for another reason: {instance.avoid_reason}."
     return "The instance stays in use."
 
 

@@ -39,7 +39,7 @@ RECOVERY = (
         "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
         "failures until then send no message.",
     ),
-    "Nothing is needed. To follow it, to read its output, or to end it:",
+    "No action is needed. To follow the job, to read its output, or to cancel it:",
 )
 """Words of the first message about a failure: the course of the job, what follows, and what an operator does."""
 LAST_ATTEMPT = (
@@ -88,9 +88,10 @@ def recovery_started(
     parts = {
         Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
         Part.EVIDENCE: _failure_lines(failure) or [reason],
-        Part.DONE: ["The whole gang is being stopped, so that no rank waits for a dead one."],
+        Part.DONE: ["All ranks of the gang are being stopped, because they cannot continue without the failed rank."],
         Part.NEXT: [
-            f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
+            f"Every rank must have ended by {clock(stopped_by)}. A rank that still runs then is stopped again. After "
+            "that, its instance is rebooted.",
             *_checks_to_come(job, checked_by, reads_evidence, spares_healthy and not is_last),
             *follows,
         ],
@@ -128,9 +129,11 @@ def recovered(job: Job, sentence: str) -> NotifyOperator:
             *_cause_lines(job),
         ],
         Part.EVIDENCE: story(job.history, job.recovery_since),
-        Part.DONE: ["Its ranks were started again, to go on from their last checkpoint.", _blamed_line(job)],
-        Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
-        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.DONE: ["Its ranks were started again, and continue from their last checkpoint.", _blamed_line(job)],
+        Part.NEXT: [
+            "The incident is closed. Instances under repair return by themselves, or a message of their own follows."
+        ],
+        Part.YOU: ["No action is needed. The whole history:", typed(f"explain {job.job_id}")],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
     subject = f"{job.job_id}: recovered on attempt {job.attempt}"
@@ -142,9 +145,11 @@ def closed(job: Job, reason: str) -> NotifyOperator:
     parts = {
         Part.WHAT: [f"Job {of_user(job)} has ended on attempt {job.attempt}: {reason}.", *_cause_lines(job)],
         Part.EVIDENCE: story(job.history, job.recovery_since or job.incident_at),
-        Part.DONE: ["Its ranks have ended and its GPUs are given back."],
-        Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
-        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.DONE: ["Its ranks have ended and its GPUs are free again."],
+        Part.NEXT: [
+            "The incident is closed. Instances under repair return by themselves, or a message of their own follows."
+        ],
+        Part.YOU: ["No action is needed. The whole history:", typed(f"explain {job.job_id}")],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
     subject = f"{job.job_id}: has ended, nothing is left to recover"
@@ -170,27 +175,27 @@ def failed(
         diagnosis: the diagnosis result of the last attempt, None without one.
     """
     kept = [instance_id for instance_id in unconfirmed if instance_id]
-    done = "Its ranks have ended and its GPUs are given back."
+    done = "Its ranks have ended and its GPUs are free again."
     if kept:
-        done = f"Its GPUs are given back, but for {listed(kept)}: nobody has confirmed that a rank has ended there."
+        done = f"Its GPUs are free again, except on {listed(kept)}: the end of a rank is not confirmed there."
     cause = [diagnosis.summary] if diagnosis is not None else []
     if diagnosis is not None and diagnosis.quoted and diagnosis.quoted not in diagnosis.summary:
         cause.insert(0, f"the program wrote: {diagnosis.quoted}")
-    act = "Read why; mend the cause; submit the job again with the same checkpoint, where it goes on:"
+    act = "Fix the cause. Then submit the job again with the same checkpoint, from which it continues:"
     if diagnosis is not None and (named := act_for(diagnosis)):
-        act = f"{named} Then submit the job again with the same checkpoint, where it goes on:"
+        act = f"{named} Then submit the job again with the same checkpoint, from which it continues:"
     parts = {
         Part.WHAT: [f"Job {of_user(job)} has FAILED on attempt {job.attempt}: {reason}."],
         Part.EVIDENCE: [*_failure_lines(job.failure), *cause, *_check_lines(results), *_earlier_failures(job)]
         or story(job.history, job.recovery_since or job.incident_at),
         Part.DONE: [done],
-        Part.NEXT: ["Nothing more is tried for this job."],
+        Part.NEXT: ["The job is not tried again."],
         Part.YOU: [
             act,
             typed(f"explain {job.job_id}"),
             typed(f"diagnose {job.job_id}", "the cause, with its evidence"),
             *_log_commands(job, job.failure),
-            *(typed(f"instances {name}", "until its rank has ended, it takes no work") for name in kept[:3]),
+            *(typed(f"instances {name}", "it gets no work until its rank has ended") for name in kept[:3]),
             runbook("stuck-stopping") if kept else "",
         ],
         Part.IDS: _ids(job, incident_id),
@@ -212,14 +217,14 @@ def failed(
 def started_again(job: Job) -> NotifyOperator:
     """Return the message that a user started a failed job of their own again, which closes its incident."""
     parts = {
-        Part.WHAT: [f"Job {of_user(job)} was started again by a person after it had failed."],
+        Part.WHAT: [f"Job {of_user(job)} was started again by a user after it had failed."],
         Part.EVIDENCE: [job.reason],
-        Part.DONE: ["Its tasks are watched as its next attempt; its attempts are counted from the beginning."],
+        Part.DONE: ["Its tasks are watched as its next attempt. The count of its attempts begins again."],
         Part.NEXT: ["The incident is closed. The next failure opens another."],
-        Part.YOU: ["Nothing is needed. To follow it:", typed(f"explain {job.job_id}")],
+        Part.YOU: ["No action is needed. To follow the job:", typed(f"explain {job.job_id}")],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
-    subject = f"{job.job_id}: started again by a person"
+    subject = f"{job.job_id}: started again by a user"
     return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
 
 
@@ -228,16 +233,16 @@ def started_again(job: Job) -> NotifyOperator:
 
 def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> NotifyOperator:
     """Return the observe-only message: the action on a job that would have been done."""
-    cause = "adoption is set to `observe`" if job.hands_off else "the system is observe-only"
+    cause = "adoption is set to `observe`" if job.hands_off else "gpu-recovery is in observe-only mode"
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
         Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}: {would}."],
         Part.EVIDENCE: _failure_lines(failure) or [would],
-        Part.DONE: [f"Nothing: {cause}."],
-        Part.NEXT: ["The other ranks go on, or hang."],
+        Part.DONE: [f"No action: {cause}."],
+        Part.NEXT: ["The other ranks continue, or hang."],
         Part.YOU: [
-            "Stop the other ranks if they hang. To have it done: deploy with gpu-recovery:adopt=recover, or with "
-            "gpu-recovery:observe_only=false. What would have been done so far:",
+            "Stop the other ranks if they hang. To permit recovery, deploy with gpu-recovery:adopt=recover, or with "
+            "gpu-recovery:observe_only=false. The decisions so far:",
             typed(f"explain {job.job_id}"),
         ],
         Part.IDS: _ids(job, note_id),
@@ -249,23 +254,26 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
 def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
     """Return the message that a job is LOST because the heartbeat of a rank timed out."""
     parts = {
-        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, is LOST: its rank on {instance_id} does not report."],
         Part.EVIDENCE: [sentence],
-        Part.DONE: ["Nothing. LOST is not FAILED: the rank may well be running, and its GPUs stay with the job."],
+        Part.DONE: [
+            "No action. LOST does not mean FAILED: the rank may still run, so its GPUs stay claimed by the job."
+        ],
         Part.NEXT: [
-            "A heartbeat of the same attempt makes it RUNNING again; an end that ECS confirms is acted on at once.",
-            f"At {clock(decided_at)} ECS and EC2 are asked. If they know of no life either, the gang is stopped, the "
-            "machine repaired, and the job relaunched.",
+            "With a heartbeat of the same attempt the job is RUNNING again. If ECS reports the end of the rank, "
+            "recovery begins at once.",
+            f"At {clock(decided_at)} gpu-recovery asks ECS and EC2. If they do not find it running either, the gang is "
+            "stopped, the instance is repaired, and the job is relaunched.",
         ],
         Part.YOU: [
-            "Nothing is needed. To see what was heard of the instance, or to end the job:",
+            "No action is needed. To see the last reports of the instance, or to cancel the job:",
             typed(f"instances {instance_id}"),
             typed(f"cancel {job.job_id}"),
-            runbook("zombie-tasks"),
+            runbook("stale-running-tasks"),
         ],
         Part.IDS: _ids(job, incident_id),
     }
-    subject = f"{job.job_id}: LOST, a rank is silent"
+    subject = f"{job.job_id}: LOST, a rank does not report"
     phase = next_of(bool(job.incident_id))
     return message(incident_id, Severity.SEV3, phase, subject, parts, job_id=job.job_id, instance_id=instance_id)
 
@@ -275,12 +283,12 @@ def contact_restored(job: Job, reason: str) -> NotifyOperator:
     parts = {
         Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, is RUNNING again: {reason}."],
         Part.EVIDENCE: [f"it was LOST since {clock(job.status_at)}"],
-        Part.DONE: ["Nothing: no rank was touched."],
-        Part.NEXT: ["Nothing is left of the silence."],
-        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.DONE: ["No action: no rank was stopped."],
+        Part.NEXT: ["The incident is closed."],
+        Part.YOU: ["No action is needed. The whole history:", typed(f"explain {job.job_id}")],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
-    subject = f"{job.job_id}: heard of again"
+    subject = f"{job.job_id}: reports again"
     return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
 
 
@@ -288,22 +296,22 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
     """Return the message that only the agent is missing: the instance is alive, so the job counts as RUNNING."""
     parts = {
         Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, counts as RUNNING again: {reason}."],
-        Part.EVIDENCE: [f"silent since {clock(job.status_at)} at the latest: {listed(job.silent)}"],
-        Part.DONE: ["Nothing: no rank was touched."],
-        Part.NEXT: ["Its end is still learnt from ECS. Heartbeats count again as soon as one arrives."],
+        Part.EVIDENCE: [f"no report since {clock(job.status_at)} or earlier: {listed(job.silent)}"],
+        Part.DONE: ["No action: no rank was stopped."],
+        Part.NEXT: ["ECS still reports the end of its ranks. Heartbeats are used again as soon as one arrives."],
         Part.YOU: [
-            "Look after the agent on the instance: is its unit running, is its token valid?",
+            "Check the agent on the instance: is its unit running, is its token valid?",
             *(typed(f"instances {name}") for name in job.silent[:3]),
         ],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
-    subject = f"{job.job_id}: the node agent is silent, not the machine"
+    subject = f"{job.job_id}: node agent does not report, instance is alive"
     phase = Phase.RESOLVED if job.recovery_since is None else Phase.ESCALATED
     return message(job.incident_id or "", Severity.SEV4, phase, subject, parts, job_id=job.job_id)
 
 
 def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None) -> NotifyOperator:
-    """Return the message that a person stopped a rank in ECS, beside gpu-recovery, and what that does to the job.
+    """Return the message that a user stopped a rank in ECS, beside gpu-recovery, and what that does to the job.
 
     Args:
         job: the record before the decision.
@@ -312,9 +320,9 @@ def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None)
     """
     note_id = f"{job.job_id}/{job.version + 1}"
     goes_on = ends_as is None
-    done = f"The whole job ends as {ends_as}: its other ranks are stopped, and its GPUs are given back."
+    done = f"The whole job ends as {ends_as}: its other ranks are stopped, and its GPUs are freed."
     if goes_on:
-        done = "The gang is stopped, and goes on from its last checkpoint. The attempt is not counted."
+        done = "The gang is stopped, and continues from its last checkpoint. The attempt is not counted."
     parts = {
         Part.WHAT: [
             f"Rank {failure.rank} of job {of_user(job)}, attempt {job.attempt}, on "
@@ -322,17 +330,17 @@ def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None)
         ],
         Part.EVIDENCE: _failure_lines(failure),
         Part.DONE: [done],
-        Part.NEXT: ["It waits for its turn and for healthy GPUs." if goes_on else "Nothing more is done for this job."],
+        Part.NEXT: ["It waits for its turn and for healthy GPUs." if goes_on else "The job is not tried again."],
         Part.YOU: [
-            "To move a job off an instance without an end of the job, take the instance out of use, then suspend and "
-            "resume the job. To have a job go on after such a stop: set relaunch_after_manual_stop in the policy.",
+            "To move a job to another instance, quarantine the instance, then suspend and resume the job. To relaunch "
+            "jobs after such a stop, set relaunch_after_manual_stop in the policy.",
             typed(f"quarantine {failure.instance_id or 'INSTANCE'}"),
             typed(f"suspend {job.job_id}"),
             typed(f"resume {job.job_id}"),
         ],
         Part.IDS: _ids(job, note_id),
     }
-    subject = f"{job.job_id}: a person stopped a rank, the job {'goes on' if goes_on else f'is {ends_as}'}"
+    subject = f"{job.job_id}: a user stopped a rank, the job {'continues' if goes_on else f'is {ends_as}'}"
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 
@@ -345,20 +353,20 @@ def adoption_refused(job_id: str, task_id: str, reason: str, over: int = 0) -> N
         reason: why it was not adopted, as a clause.
         over: the characters by which its overrides are too long for a relaunch; 0: its JOB_ID is the reason.
     """
-    another = ("Start it under a JOB_ID of its own. The job that has this one:", typed(f"status {job_id}"))
+    another = ("Start the task with another JOB_ID. The job that uses this JOB_ID:", typed(f"status {job_id}"))
     shorter = (
         f"Make its overrides at least {over} characters shorter: move variables into the task definition or into a "
-        "file. Then start it again. The jobs that are watched:",
+        "file. Then start the task again. The watched jobs:",
         typed("list"),
     )
     note_id = f"{job_id}/refused"
     parts = {
         Part.WHAT: [f"Task {task_id} carries JOB_ID {job_id}, but {reason}."],
         Part.EVIDENCE: ["the environment in the overrides of the task, as ECS reports it"],
-        Part.DONE: ["The task was left alone and is not watched."],
+        Part.DONE: ["The task was not stopped, and it is not watched."],
         Part.NEXT: [
-            "The task runs as if gpu-recovery were not there. "
-            "Other tasks may carry this JOB_ID: they are treated alike, and no message follows for some hours.",
+            "The task runs without recovery. "
+            "Other tasks with this JOB_ID are treated alike. No message about them follows for some hours.",
         ],
         Part.YOU: [*(shorter if over else another)],
         Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
@@ -370,17 +378,17 @@ def stop_timeout_too_long(job_id: str, task_definition: str, reason: str) -> Not
     """Return the message that the containers of an adopted job may take longer to stop than the deployment waits."""
     note_id = f"{job_id}/stop-timeout"
     parts = {
-        Part.WHAT: [f"Job {job_id}, which a person started, runs task definition {task_definition}: {reason}."],
+        Part.WHAT: [f"Job {job_id}, which a user started, runs task definition {task_definition}: {reason}."],
         Part.EVIDENCE: ["the task definition, as ECS describes it"],
-        Part.DONE: ["The job was adopted all the same."],
-        Part.NEXT: ["If the gang is stopped and a rank still saves after that time, its instance is rebooted."],
+        Part.DONE: ["The job was adopted nevertheless."],
+        Part.NEXT: ["If the gang is stopped and a rank still runs after that time, its instance is rebooted."],
         Part.YOU: [
-            "Shorten the stopTimeout, or deploy with a larger container_stop_timeout_max_s. What is known of the job:",
+            "Shorten the stopTimeout, or deploy with a larger container_stop_timeout_max_s. The history of the job:",
             typed(f"explain {job_id}"),
         ],
         Part.IDS: [f"job {job_id}, task definition {task_definition}", f"correlation id {note_id}"],
     }
-    subject = f"{job_id}: its stopTimeout is longer than the wait for it"
+    subject = f"{job_id}: its stopTimeout is longer than gpu-recovery waits"
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job_id)
 
 
@@ -388,13 +396,13 @@ def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
     """Return the message that a job of a user is not watched any more because some ranks were never seen."""
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
-        Part.WHAT: [f"Job {of_user(job)}, which a person started, is no longer watched: {reason}."],
+        Part.WHAT: [f"Job {of_user(job)}, which a user started, is no longer watched: {reason}."],
         Part.EVIDENCE: [f"ranks were seen on {listed(job.instances)}"],
-        Part.DONE: ["Its tasks were left alone."],
-        Part.NEXT: ["Nothing: it runs as if gpu-recovery were not there."],
+        Part.DONE: ["Its tasks were not stopped."],
+        Part.NEXT: ["The job runs without recovery."],
         Part.YOU: [
             "WORLD_SIZE must be the number of tasks (instances), and RANK the task's number, from 0; torchrun's own "
-            "WORLD_SIZE counts processes. Start it again so, to have it recovered. What was seen:",
+            "WORLD_SIZE counts processes. To have the job recovered, start it again with these values. Its history:",
             typed(f"explain {job.job_id}"),
         ],
         Part.IDS: _ids(job, note_id),
@@ -430,14 +438,14 @@ def _failure_lines(failure: RankFailure | None) -> list[str]:
     code = "none" if failure.ending.exit_code is None else failure.ending.exit_code
     return [
         f"rank {failure.rank} on {failure.instance_id or 'an unknown instance'} {failure.ending.sentence}",
-        f"exit code {code}, taken as {failure.ending.kind}, at {clock(failure.at)}",
+        f"exit code {code}, classified as {failure.ending.kind}, at {clock(failure.at)}",
     ]
 
 
 def _log_commands(job: Job, failure: RankFailure | None) -> list[str]:
     """Return the command that shows the output of the rank that failed first."""
     rank = failure.rank if failure is not None else 0
-    return [typed(f"logs {job.job_id} --rank {rank}", "what its program wrote last")]
+    return [typed(f"logs {job.job_id} --rank {rank}", "the last output of its program")]
 
 
 def _cause_lines(job: Job) -> list[str]:
@@ -457,8 +465,8 @@ def _earlier_failures(job: Job) -> list[str]:
 
 
 def _blamed_line(job: Job) -> str:
-    """Return the blamed instances as a line; "" without any."""
-    return f"Blamed: {listed(job.blamed)}. What was done with them is in the evidence." if job.blamed else ""
+    """Return the suspected instances as a line; "" without any."""
+    return f"Suspected: {listed(job.blamed)}. The evidence lists their repairs." if job.blamed else ""
 
 
 def _first_of(first: str, instance_ids: Iterable[str]) -> tuple[str, ...]:

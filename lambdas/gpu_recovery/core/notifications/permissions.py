@@ -42,11 +42,11 @@ def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeo
             *others,
         ],
         Part.NEXT: [
-            "One launch at a time is tried again, at growing intervals. The first that succeeds ends the wait of all.",
-            "You hear of this permission again in a day at the soonest, if it is still missing then.",
+            "One launch at a time is tried again, at growing intervals. When a launch succeeds, all jobs continue.",
+            "If the permission is still missing in a day, another message follows.",
         ],
-        Part.YOU: [lacks.remedy, *how, typed("queue", "which jobs wait for it")],
+        Part.YOU: [lacks.remedy, *how, typed("queue", "the jobs that wait for it")],
         Part.IDS: [f"job {of_user(job)}, attempt {job.attempt}", f"correlation id {note_id}"],
     }
-    subject = f"launches are held: no permission for {lacks.name}"
+    subject = f"launches are blocked: no permission for {lacks.name}"
     return message(note_id, Severity.SEV2, Phase.NOTED, subject, parts, job_id=job.job_id)

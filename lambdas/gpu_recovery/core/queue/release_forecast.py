@@ -17,7 +17,7 @@ def free_from(free: int, ends: Iterable[tuple[float, int]], gpus: int) -> float:
 
     Args:
         free: GPUs that are free now.
-        ends: (seconds until a job ends, GPUs that the job gives back).
+        ends: (seconds until a job ends, GPUs that the job releases).
     """
     for at, given_back in sorted(ends):
         free += given_back
@@ -66,7 +66,7 @@ class ReleaseForecast:
                 self._leavers.setdefault(host_id, []).append(job.job_id)
 
     def vacating(self) -> Mapping[str, int]:
-        """Return the hosts that are being vacated and not promised yet, with the GPUs that will be given back."""
+        """Return the hosts that are being vacated and not promised yet, with the GPUs that will be released."""
         return self._vacating
 
     def promised(self, hosts: Iterable[str]) -> None:

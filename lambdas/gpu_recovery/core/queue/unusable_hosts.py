@@ -35,7 +35,7 @@ class UnusableHosts:
         return UnusableHosts((self._hosts[host_id] for host_id in host_ids if host_id in self._hosts), self._held_by)
 
     def held(self, gpus: int) -> int:
-        """Return how many hosts with at least `gpus` GPUs wait for a repair that is held back."""
+        """Return how many hosts with at least `gpus` GPUs wait for a repair that is blocked."""
         return self._of(gpus)[OutOfUse.HELD]
 
     def sentence(self, gpus: int, kinds: Iterable[OutOfUse] = OutOfUse) -> str:

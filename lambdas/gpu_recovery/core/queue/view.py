@@ -107,8 +107,8 @@ class QueueView:
             return ""
         run_time_s = self._run_times_s.get(job_id)
         if run_time_s is None:
-            return "; nobody knows how long it runs"
-        return f"; taken to run for {run_time_s} s, by the jobs of its kind before it"
+            return "; its run time is unknown"
+        return f"; estimated run time {run_time_s} s, from earlier jobs of its kind"
 
 
 def _why_not_considered(entry: Entry, at: datetime) -> str:
@@ -116,10 +116,10 @@ def _why_not_considered(entry: Entry, at: datetime) -> str:
     if entry.may_start(at):
         return "waits for the next pass of the scheduler"
     if entry.held or entry.not_before is None:
-        return "is held by a person until it is resumed"
+        return "is suspended by a user until it is resumed"
     if entry.lacks:
         return (
             f"gpu-recovery lacks the permission {entry.lacks}; its launch is tried again at "
             f"{entry.not_before:%H:%M:%S} UTC"
         )
-    return f"cools down until {entry.not_before:%H:%M:%S} UTC before it is tried again"
+    return f"is tried again at {entry.not_before:%H:%M:%S} UTC"

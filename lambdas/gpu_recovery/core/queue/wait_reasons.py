@@ -38,7 +38,7 @@ class WaitReasons:
         where = f"the group {job.group}" if job.group else "the cluster"
         there, held = self._hosts.large_enough(job), self._unusable.held(job.gpus)
         without = self._unusable.sentence(job.gpus, NOT_COUNTED)
-        has = f"has {there}, used or free; {without}" if without else "has not that many, used or free"
+        has = f"has {there}, used or free; {without}" if without else "has fewer, used or free"
         sentence = f"needs {_wanted(job)}; {where} {has}"
         short_of = RejectionKind.HELD if there + held >= job.nodes else RejectionKind.CLUSTER
         return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, short_of, position)

@@ -102,7 +102,7 @@ def ending_of(
         case DriverState.STOPPED:
             return Ending(EndingKind.STOPPED_BY_PERSON, status.exit_code, "was stopped in the Ray cluster")
         case DriverState.GONE:
-            return Ending(EndingKind.CRASHED, None, "is not known to the Ray cluster any more")
+            return Ending(EndingKind.CRASHED, None, "is no longer known to the Ray cluster")
     for text in () if was_stable else (status.message, log):
         if _says_too_few_gpus(text):
             return _short_of_gpus(text, status.exit_code, gpus_in_all, gpus_asked)
@@ -121,13 +121,13 @@ def _short_of_gpus(text: str, exit_code: int | None, gpus_in_all: float | None, 
     """
     counted = _COUNTED_GPUS.search(text)
     if counted is None:
-        return Ending(EndingKind.SHORT_OF_RESOURCES, exit_code, "found fewer free GPUs than it wants")
+        return Ending(EndingKind.SHORT_OF_RESOURCES, exit_code, "found fewer free GPUs than it needs")
     found, wanted = float(counted[1]), float(counted[2])
     if gpus_in_all is not None and wanted > max(gpus_in_all, gpus_asked):
         sentence = f"wants {wanted:g} GPUs, and the Ray cluster has {gpus_in_all:g} in all, used or free"
         return Ending(EndingKind.NEVER_STARTED, exit_code, sentence)
     return Ending(
-        EndingKind.SHORT_OF_RESOURCES, exit_code, f"found {found:g} free GPUs of the {wanted:g} that it wants"
+        EndingKind.SHORT_OF_RESOURCES, exit_code, f"found {found:g} free GPUs of the {wanted:g} that it needs"
     )
 
 
@@ -156,4 +156,4 @@ def _last_line(message: str) -> str:
     """
     lines = [line.strip() for line in masked(message).splitlines()]
     own_lines = [line for line in lines if line and not RAYS_OWN_OUTPUT.search(line)]
-    return own_lines[-1][:SENTENCE_CHARACTERS_MAX] if own_lines else "without a word"
+    return own_lines[-1][:SENTENCE_CHARACTERS_MAX] if own_lines else "without a message"

@@ -3,7 +3,7 @@
 `place` reads a single count of the GPUs and answers for every queued job. It counts as verl counts: the free
 GPUs of all nodes together. The order is by priority, then first in, first out, all or nothing. The first job that does
 not fit blocks the jobs behind it, because otherwise small jobs would pass a large job for ever. A job that exceeds the
-whole cluster is skipped, because it would block the others in vain. So is a job over its quota or over the number of
+whole cluster is skipped, because it would block the others. So is a job over its quota or over the number of
 jobs that may run: jobs on Ray and on ECS use the same limits. Under a limit of running jobs a job leaves its place to a
 job on ECS that has precedence.
 """

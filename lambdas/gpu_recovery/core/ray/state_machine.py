@@ -41,12 +41,12 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
     step = launching.placed(job, event, context)
     if isinstance(step, Ignore):
         return step
-    return replace(step, reason=f"attempt {job.attempt + 1} goes to the Ray cluster")
+    return replace(step, reason=f"attempt {job.attempt + 1} is sent to the Ray cluster")
 
 
 def submission_accepted(job: Job, event: events.AttemptLaunched, context: DecisionContext) -> Step:
     """Record that the Ray cluster accepted the driver."""
-    reason = f"the Ray cluster has taken {attempt_id(job.job_id, job.attempt)}"
+    reason = f"the Ray cluster has accepted {attempt_id(job.job_id, job.attempt)}"
     return Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
 
 
@@ -54,7 +54,7 @@ def submission_accepted_too_late(job: Job, event: events.AttemptLaunched, contex
     """Stop a driver that Ray accepted after its job was being stopped or had ended."""
     if job.launch_ended:
         return Ignore("the launch of this attempt is over")
-    reason = f"{job.reason}; the Ray cluster has taken it meanwhile: stopping it there"
+    reason = f"{job.reason}; the Ray cluster has accepted it since: stopping it there"
     return Step(job.status, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt),))
 
 
@@ -113,7 +113,7 @@ def _pause_s(job: Job, policy: RecoveryPolicy) -> int:
 
 def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step:
     """Fail the job because the Ray cluster did not answer the submission in time."""
-    reason = f"the Ray cluster did not say within {context.policy.launch_timeout_s} s whether it takes it"
+    reason = f"the Ray cluster did not answer within {context.policy.launch_timeout_s} s whether it accepts the job"
     return stopping.stop(job, StopPurpose.FAIL, reason, context)
 
 

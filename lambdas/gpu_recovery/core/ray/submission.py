@@ -18,7 +18,7 @@ workers have."""
 URI_SCHEMES = ("https", "s3", "gs", "azure", "abfss")
 """Schemes of addresses that Ray documents as remote and that the workers fetch by themselves.
 
-`http` is missing because code would travel unprotected. `file`, `local` and `gcs` name files that nobody can know here.
+`http` is missing because code would travel unprotected. `file`, `local` and `gcs` name files that are unknown here.
 """
 URI = re.compile(rf"(?:{'|'.join(URI_SCHEMES)})://[A-Za-z0-9][!-Z^-~]*")
 """Pattern of such an address: visible ASCII characters without brackets and backslashes.

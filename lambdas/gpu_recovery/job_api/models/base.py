@@ -52,12 +52,12 @@ class Problem(ResponseModel):
     title: str
     status: int
     detail: str
-    code: Annotated[str, Field(description="Stable word for programs. It does not change between releases.")]
+    code: Annotated[str, Field(description="Stable code for programs. It does not change between releases.")]
     field: Annotated[str, Field(default_factory=str, description="Field, parameter or header that is wrong.")]
     job_id: Annotated[str, Field(default_factory=str)]
     retry_after_s: Annotated[int, Field(default_factory=int)]
     lock: Annotated[dict[str, Any], Field(default_factory=dict)]
-    errors: Annotated[list[FieldProblem], Field(default_factory=list, description="Everything that is wrong.")]
+    errors: Annotated[list[FieldProblem], Field(default_factory=list, description="All errors of the request.")]
 
 
 class FieldProblem(ResponseModel):

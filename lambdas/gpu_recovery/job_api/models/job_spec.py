@@ -192,7 +192,9 @@ class JobSpec(RequestModel):
         | None
     ) = None
     image: Annotated[str, Matching(IMAGE, "a container image: registry/repository:tag or @digest")] | None = None
-    template: Annotated[str, Choice([verl_template.VERL], f"is not known; there is {verl_template.VERL}")] | None = None
+    template: (
+        Annotated[str, Choice([verl_template.VERL], f"is unknown; the only template is {verl_template.VERL}")] | None
+    ) = None
     code_path: _Place | None = None
     model_id: _Place | None = None
     train_file: _Place | None = None

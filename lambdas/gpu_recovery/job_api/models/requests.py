@@ -44,7 +44,7 @@ def _reason(text: str) -> str:
 
 _Because = Annotated[str, Line(BECAUSE_CHARACTERS_MAX)]
 _Owner = Annotated[str, Matching(OWNER, f"spelt as {OWNER.pattern}")]
-_LockJob = Annotated[str, Text("must be the id of the job whose processes are to meet")]
+_LockJob = Annotated[str, Text("must be the id of the job that the lock belongs to")]
 _Lease = Annotated[int, Whole(LEASE_S_MIN, LEASE_S_MAX)]
 _FencingToken = Annotated[int, Whole(1, TOKEN_MAX)]
 _RoleName = Annotated[str, Choice(Role)]

@@ -45,7 +45,7 @@ def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiRes
         # Every error, also a defect: letters are sent and deleted already, and the operator must learn which of them.
         if not results:
             raise
-        dependencies.log.exception("the redrive has stopped half-way")
+        dependencies.log.exception("the redrive stopped before the end")
         stopped = f"{type(error).__name__}: {error}"
     return ApiResponse(200, {"letters": results, "left": depths, "stopped_because": stopped})
 

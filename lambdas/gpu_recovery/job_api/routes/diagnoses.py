@@ -65,7 +65,7 @@ def _document(request: Request) -> dict[str, Any]:
     allowed = _ATTEMPT_FIELDS if "job_id" in document else _LOG_FIELDS if "log" in document else _CASE_FIELDS
     for name in document:
         if name not in allowed:
-            detail = f"is not known here; there may be {', '.join(sorted(allowed))}"
+            detail = f"is unknown; the fields are {', '.join(sorted(allowed))}"
             raise ApiError(400, "bad_case", "Not a case", detail, name)
     return document
 
@@ -87,11 +87,11 @@ def _diagnose_attempt(dependencies: Dependencies, document: dict[str, Any]) -> A
         raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}"[:300], "job_id")
     attempt = document.get("attempt", job.attempt)
     if type(attempt) is not int or not 1 <= attempt <= job.attempt:
-        detail = f"must be from 1 to {job.attempt}" if job.attempt else "the job has not had any yet"
+        detail = f"must be from 1 to {job.attempt}" if job.attempt else "the job has no attempt yet"
         raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
     plan = dependencies.recovery.store.load_plan(job.job_id, attempt)
     if plan is None:
-        detail = f"nothing is kept of attempt {attempt}"
+        detail = f"nothing is stored about attempt {attempt}"
         raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
     recovery, now = dependencies.recovery, dependencies.recovery.clock()
     log_tail = _driver_log_tail(dependencies) if job.spec.backend is Backend.RAY else recovery.actions.log_tail

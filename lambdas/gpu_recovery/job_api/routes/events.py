@@ -119,7 +119,7 @@ def _stream(request: Request) -> str:
     streams = {"job": job_stream, "instance": instance_stream, "incident": incident_stream}
     named = [(name, streams[name](request.query[name])) for name in streams if request.query.get(name)]
     if len(named) > 1:
-        detail = "a request may name a job, an instance or an incident, and not several of them"
+        detail = "give only one of job, instance and incident"
         raise ApiError(400, "bad_query", f"Bad {named[1][0]}", detail, named[1][0])
     for name, stream in named:
         if len(stream) > STREAM_CHARACTERS_MAX or not (stream.isascii() and stream.isprintable()):

@@ -82,7 +82,7 @@ def read_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return the lock with its present owner."""
     job_id = request.query.get("job_id")
     if not job_id:
-        raise SpecInvalid("job_id", "must be the id of the job whose processes are to meet")
+        raise SpecInvalid("job_id", "must be the id of the job that the lock belongs to")
     job = _job(dependencies, request, job_id)
     return ApiResponse(200, _view(dependencies, dependencies.recovery.store.load_lock(job.job_id, _name(request))))
 
@@ -95,7 +95,7 @@ def _save_change(dependencies: Dependencies, request: Request, job: Job, change:
         store.save_lock(after, dependencies.recovery.clock())
         return after
 
-    conflict_text = f"lock {name} of job {job.job_id} was written {LOCK_SAVE_ATTEMPTS_MAX} times meanwhile"
+    conflict_text = f"lock {name} of job {job.job_id} was written {LOCK_SAVE_ATTEMPTS_MAX} times during this request"
     try:
         after = save_with_retry(
             lambda: store.load_lock(job.job_id, name), change, saved, LOCK_SAVE_ATTEMPTS_MAX, conflict_text

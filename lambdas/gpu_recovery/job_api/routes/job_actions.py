@@ -100,8 +100,8 @@ def _handle_action(
             detail = f"job {job.job_id} is {after.status}: {decision.reason}"
             raise ApiError(409, "not_possible", refusal_title, detail, job_id=job.job_id)
         return ApiResponse(202 if decision.outcome is EventOutcome.APPLIED else 200, view_of(dependencies, after))
-    detail = f"job {request.named['job_id']} was launched anew each time; ask again"
-    raise ApiError(409, "moving", "The job is moving", detail, job_id=request.named["job_id"])
+    detail = f"job {request.named['job_id']} was launched again during each try; try again"
+    raise ApiError(409, "moving", "The job is changing", detail, job_id=request.named["job_id"])
 
 
 _JOB = {202: "Job", 200: "Job"}

@@ -95,7 +95,7 @@ def preview_new(dependencies: Dependencies, job: Job) -> PlacementPreview:
     """Return the placement preview of a job that is not stored, as if the job was submitted now."""
     found_preview = read_queue_view(dependencies.recovery, job).of(job.job_id)
     return found_preview or PlacementPreview(
-        False, "would wait for GPUs of the Ray cluster, which only its own function can count"
+        False, "would wait for GPUs of the Ray cluster; the preview cannot count them"
     )
 
 

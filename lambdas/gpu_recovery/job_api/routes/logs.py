@@ -60,13 +60,13 @@ def _read_page(
 ) -> LogPage | str:
     """Return a page of the log of a rank or of the driver, or a sentence that says why no log can be read."""
     if not 1 <= attempt <= job.attempt:
-        raise _no_log(job, f"it has had {job.attempt} attempt(s)")
+        raise _no_log(job, f"the job has had {job.attempt} attempt(s)")
     if job.spec.backend is Backend.ECS:
         return dependencies.logs.read(*_log_stream(dependencies, job, attempt, rank), tail, place)
     if dependencies.ray_logs is None:
-        raise _no_log(job, "it ran on Ray, and this deployment has no Ray cluster")
+        raise _no_log(job, "the job ran on Ray, and this deployment has no Ray cluster")
     if rank:
-        raise _no_log(job, "it runs on Ray, which keeps the log of its driver alone, as rank 0")
+        raise _no_log(job, "the job runs on Ray, which stores only the log of the driver, as rank 0")
     return dependencies.ray_logs.read(attempt_id(job.job_id, attempt), tail, place, grows=grows)
 
 
@@ -79,7 +79,7 @@ def _log_stream(dependencies: Dependencies, job: Job, attempt: int, rank: int) -
     plan = dependencies.recovery.store.load_plan(job.job_id, attempt)
     task_id = plan.task_ids[rank] if plan is not None and rank < len(plan.task_ids) else ""
     if not task_id:
-        raise _no_log(job, f"rank {rank} of attempt {attempt} has no task that is known")
+        raise _no_log(job, f"rank {rank} of attempt {attempt} has no known task")
     place = place_of(dependencies.describe(job.spec.task_definition) or {}, job.spec.container, task_id)
     if isinstance(place, str):
         raise _no_log(job, place)

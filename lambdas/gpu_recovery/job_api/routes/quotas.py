@@ -34,7 +34,7 @@ def write_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
     try:
         revision = dependencies.recovery.store.save_limits(limits.document(), read_revision)
     except StaleRecord as error:
-        detail = f"{error}; read them again, and change what you find"
+        detail = f"{error}; read them again, and repeat your change"
         raise ApiError(412, "changed_meanwhile", "Changed meanwhile", detail, "If-Match") from error
     dependencies.recovery.actions.poke_scheduler(f"#limits/{revision}")
     dependencies.log.info("limits_changed", extra={"by": request.caller.name, "revision": revision})
@@ -59,7 +59,7 @@ def _limits(request: Request) -> QuotaLimits:
 def _revision(request: Request) -> int:
     text = request.headers.get("if-match")
     if text is None:
-        detail = "send the revision that you have read as If-Match, so that nobody's change is lost"
+        detail = "send the revision that you have read as If-Match, so that no change of another caller is lost"
         raise ApiError(428, "if_match_needed", "If-Match is needed", detail, "If-Match")
     digits = text.strip().removeprefix('"').removesuffix('"')
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:

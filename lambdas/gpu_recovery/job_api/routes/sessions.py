@@ -28,7 +28,7 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
         SpecInvalid: the body is wrong, or asks for the role `user` although the token has no user.
     """
     if dependencies.principals is not None:
-        detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a session is useless"
+        detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so it issues no sessions"
         raise ApiError(409, "no_sessions", "No sessions here", detail)
     caller = request.caller
     assert caller.role is not None, "the route needs a role"

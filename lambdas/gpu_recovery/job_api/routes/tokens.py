@@ -49,7 +49,7 @@ class TokenRoutes:
             detail = "a session cannot issue tokens: use a token, with `gpu-recovery token issue`"
             raise ApiError(403, "needs_token", "Needs a token", detail)
         if dependencies.principals is not None:
-            detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a token is useless"
+            detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so it issues no tokens"
             raise ApiError(409, "no_tokens", "No tokens here", detail)
         store, now = self.store(dependencies), dependencies.recovery.clock()
         wish: TokenWish | UserTokenWish = body_of(request.text(), self.wish)

@@ -245,7 +245,7 @@ def test_row_5_a_probe_that_fails_blames_its_gpu() -> None:
 
 
 def test_row_5_on_a_spoiled_context_a_failing_probe_is_a_consequence() -> None:
-    """After the program's own assertion every probe fails: no machine is to blame."""
+    """After the program's own assertion every probe fails: no instance is faulty."""
     verdict = asked(RULES, failed("rollout", ASSERT), report(probe=Check.FAILED, synchronised=True, error=ILLEGAL))
     assert (verdict.cause, verdict.remedy) == (Cause.APPLICATION, Remedy.FAIL)
     assert not found(RULES, "5+", failed("rollout", ASSERT), report(probe=Check.FAILED, error=ILLEGAL))

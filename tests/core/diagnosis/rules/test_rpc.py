@@ -169,7 +169,7 @@ TABLE = {
     "34r": (
         call(connection_error=True, failed_at=RpcStage.CONNECT),
         Cause.WORKER_CRASH,
-        "Worker w0 refused the connection → nobody listens there",
+        "Worker w0 refused the connection → no process listens there",
         "Worker w0 拒绝连接 → worker down",
     ),
 }

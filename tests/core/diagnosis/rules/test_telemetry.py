@@ -39,7 +39,7 @@ TABLE = {
     "36+": (
         [CALL, tells("w0", START), tells("w0", DONE)],
         Cause.NETWORK,
-        "Worker w0 was done, and its answer never came: the way back",
+        "Worker w0 completed the request, and its response was not delivered → network failure",
         "Worker w0 已处理完成但响应未送达 → 网络故障",
     ),
     "37a": (
@@ -51,7 +51,7 @@ TABLE = {
     "37a+": (
         [CALL, tells("w0", START)],
         Cause.WORKER_HANG,
-        "Worker w0 began with the request that was waited for in vain, and did not end it",
+        "Worker w0 started processing the request, and did not complete it",
         "Worker w0 已开始处理但未结束 → 疑似worker hang",
     ),
     "37b": (
@@ -71,7 +71,7 @@ TABLE = {
     "40b": (
         [CALL, healthy("w0", age_s=75.0)],
         Cause.WORKER_CRASH,
-        "w0: worker silent for 75 s → suspected process crash or network cut",
+        "w0: no report of the worker for 75 s → suspected process crash or network cut",
         "Worker 75秒未上报 → 疑似进程crash或网络断连",
     ),
     "40c": (

@@ -175,7 +175,7 @@ def test_row_10_a_collective_that_timed_out_is_a_consequence(text: str) -> None:
     assert is_collective_timeout(text)
     found = of_row(found_by(RULES, [line(text)]), "10a+")
     assert [(one.cause, one.follows) for one in found] == [(Cause.NETWORK, True)]
-    assert found[0].english == "w0 waited for a collective in vain: the network, or a rank that did not come"
+    assert found[0].english == "w0 timed out in a collective: the network, or a rank that did not join"
     assert found[0].chinese == "w0 等待集合通信超时 → 网络故障或有rank未到达"
 
 

@@ -115,7 +115,7 @@ def _missing(case: Case) -> Iterator[Match]:
 def _unproved(case: Case) -> Iterator[Match]:
     """Missing ranks without a number in the group. A rank without any record may also have died.
 
-    Records of a whole instance may only have been late, or nobody has collected them. So they decide nothing. Nor do
+    Records of a whole instance may only have been late, or they were not collected. So they decide nothing. Nor do
     records that are missing on several instances: any of these may be the cause, and the others are incomplete.
     """
     flight = case.computed_once(_flight)

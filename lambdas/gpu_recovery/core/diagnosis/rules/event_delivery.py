@@ -202,7 +202,7 @@ _NOT_PROCESSED = (
 RULES: tuple[Rule, ...] = (
     Rule(
         "41",
-        "No train_end was ever sent: nobody told train to release the GPU before {event}",
+        "No train_end was ever sent: train was not told to release the GPU before {event}",
         "从未发送train_end：{event}之前没有通知train释放GPU",
         (EventReport,),
         _no_train_end,
@@ -232,8 +232,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "46",
-        "The OOM is misleading: {event} was not acknowledged ({state}), so the GPU was not handed over; "
-        "the batch size is not to blame",
+        "The OOM is misleading: {event} was not acknowledged ({state}), so the GPU was not released; "
+        "the batch size is not the cause",
         "OOM具有误导性：{event} event未确认（{state}），GPU未交接；与batch大小无关",
         (StageReport, LogFinding),
         _misleading,
@@ -241,7 +241,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "46a",
         "The OOM is misleading: {owners} still held {mb:.0f} MB of the GPU in {turn}'s turn (processes {pids}); "
-        "the batch size is not to blame",
+        "the batch size is not the cause",
         "OOM具有误导性：轮到{turn}时{owners}未释放GPU，仍占用{mb:.0f} MB（进程{pids}）；与batch大小无关",
         (StageReport, LogFinding),
         _held_while_oom,

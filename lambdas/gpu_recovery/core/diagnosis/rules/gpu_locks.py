@@ -282,8 +282,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "50b+",
-        "Holder {holder} of the GPU lock was last heard of {seconds:.0f} s ago: dead, hung or cut off; that is "
-        "no proof that it has let go",
+        "Holder {holder} of the GPU lock last reported {seconds:.0f} s ago: dead, hung or disconnected; it may still "
+        "use the GPU",
         "GPU锁持有者{holder}已{seconds:.0f}秒无消息：崩溃、hang或网络中断，不能证明锁已放弃",
         (LockReport,),
         _missing_holder,

@@ -87,7 +87,7 @@ _SIGNALS: Mapping[int, _Meaning] = {
         {Cause.WORKER_CRASH: Weight.FAIR, Cause.GPU_FAULT: Weight.HINT},
         {Cause.APPLICATION: Weight.HINT},
     ),
-    15: _Meaning("asked to end by somebody", "被要求退出", {}, {Cause.PREEMPTED: Weight.WEAK}),
+    15: _Meaning("asked to end by a signal", "被要求退出", {}, {Cause.PREEMPTED: Weight.WEAK}),
 }
 _OTHER_SIGNAL = _Meaning("ended by a signal", "被信号终止", {Cause.WORKER_CRASH: Weight.WEAK}, {})
 _CODES: Mapping[int, _Meaning] = {
@@ -213,7 +213,7 @@ def _xid_matches(case: Case) -> Iterator[Match]:
 
 
 def _restarts(case: Case) -> Iterator[Match]:
-    """An instance that restarted under the attempt: that ended its rank, whatever the exit code is."""
+    """An instance that restarted under the attempt: that ended its rank, independent of the exit code."""
     for report in case.all(RestartReport):
         place, values = case.scope_of(report), {"instance": case.topology.instance_of(report) or "a machine"}
         yield Match(Cause.NODE_FAULT, place, Weight.STRONG, (report.report_id,), values)
@@ -328,7 +328,7 @@ RULES: tuple[Rule, ...] = (
     Rule("exit", "{who} ended with {ended}: {english}", "{who}以{ended}结束：{chinese}", (ExitReport,), _exits, SOURCE),
     Rule(
         "exit-after",
-        "{who} ended with {ended} after or because of another: a consequence",
+        "{who} ended with {ended} after another failure: a consequence",
         "{who}在其他进程之后或因其结束（{ended}）：级联",
         (ExitReport,),
         _exits_after,
@@ -339,7 +339,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "restart",
-        "{instance} restarted while the attempt ran, and gpu-recovery had not ordered it",
+        "{instance} restarted during the attempt, and gpu-recovery did not order the restart",
         "{instance}在运行期间重启，且并非由gpu-recovery发起",
         (RestartReport,),
         _restarts,
@@ -347,7 +347,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "silence",
-        "{instance} has not been heard of for {seconds:.0f} s: it is down, or cut off",
+        "{instance} has not reported for {seconds:.0f} s: it is down, or disconnected",
         "{instance}已{seconds:.0f}秒无消息：宕机或网络中断",
         (SilenceReport,),
         _missing_instances,
@@ -355,7 +355,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "silence-rack",
-        "{n} of the {of} machines of rack {rack} are silent: its switch or its power",
+        "{n} of the {of} instances of rack {rack} do not report: its switch or its power",
         "机架{rack}的{of}台机器中有{n}台无消息：交换机或供电故障",
         (SilenceReport,),
         _missing_racks,
@@ -363,7 +363,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "silence-all",
-        "All {n} machines are silent at once: whoever listens to them is cut off",
+        "All {n} instances do not report: probably the network to the API, not the instances",
         "全部{n}台机器同时无消息：监听方网络中断",
         (SilenceReport,),
         _missing_everywhere,

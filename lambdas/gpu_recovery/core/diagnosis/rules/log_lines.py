@@ -93,7 +93,7 @@ _MEANINGS: Mapping[LineKind, _KindMeaning] = {
         Cause.WORKER_CRASH, Weight.FAIR, "a process crashed", "进程崩溃", Cause.APPLICATION
     ),
     LineKind.INSUFFICIENT_RESOURCES: _KindMeaning(Cause.RESOURCES, Weight.STRONG, "too few resources", "资源不足"),
-    LineKind.HOST_OOM: _KindMeaning(Cause.HOST_MEMORY, Weight.STRONG, "the machine is out of memory", "主机内存不足"),
+    LineKind.HOST_OOM: _KindMeaning(Cause.HOST_MEMORY, Weight.STRONG, "the host is out of memory", "主机内存不足"),
     LineKind.SHM_EXHAUSTED: _KindMeaning(Cause.CONFIGURATION, Weight.STRONG, "shared memory is full", "共享内存不足"),
     LineKind.OS_LIMIT: _KindMeaning(
         Cause.CONFIGURATION, Weight.FAIR, "a limit of the system is reached", "达到操作系统限制"
@@ -114,10 +114,10 @@ _MEANINGS: Mapping[LineKind, _KindMeaning] = {
     ),
     LineKind.SCHEDULER_PREEMPT: _KindMeaning(Cause.PREEMPTED, Weight.STRONG, "preempted", "被抢占"),
     LineKind.SCHEDULER_TIME_LIMIT: _KindMeaning(
-        Cause.CONFIGURATION, Weight.STRONG, "its time limit ended it", "达到时间限制"
+        Cause.CONFIGURATION, Weight.STRONG, "it reached its time limit", "达到时间限制"
     ),
     LineKind.PROCESS_KILLED_UNKNOWN: _KindMeaning(
-        Cause.WORKER_CRASH, Weight.WEAK, "killed, nobody says why", "进程被杀, 原因未知", Cause.HOST_MEMORY
+        Cause.WORKER_CRASH, Weight.WEAK, "killed, for an unknown reason", "进程被杀, 原因未知", Cause.HOST_MEMORY
     ),
     LineKind.HARDWARE_GPU_ECC: _KindMeaning(Cause.GPU_FAULT, Weight.STRONG, "an ECC error", "ECC 错误"),
     LineKind.HARDWARE_GPU_LOST: _KindMeaning(Cause.GPU_FAULT, Weight.STRONG, "a GPU is lost", "GPU 丢失"),
@@ -133,14 +133,18 @@ _MEANINGS: Mapping[LineKind, _KindMeaning] = {
     LineKind.XID_CASCADE: _KindMeaning(
         Cause.GPU_FAULT, Weight.WEAK, "an XID that follows another", "由其他 XID 引发的 XID"
     ),
-    LineKind.NODE_KERNEL: _KindMeaning(Cause.NODE_FAULT, Weight.FAIR, "the machine's kernel complains", "节点内核异常"),
+    LineKind.NODE_KERNEL: _KindMeaning(
+        Cause.NODE_FAULT, Weight.FAIR, "the kernel of the host reports an error", "节点内核异常"
+    ),
     LineKind.NETWORK_RDMA: _KindMeaning(Cause.RDMA, Weight.FAIR, "RDMA fails", "RDMA 故障", Cause.WORKER_CRASH),
     LineKind.NETWORK_PEER_EXIT: _KindMeaning(
-        Cause.NETWORK, Weight.WEAK, "a peer is gone", "对端退出", Cause.WORKER_CRASH
+        Cause.NETWORK, Weight.WEAK, "a peer has disconnected", "对端退出", Cause.WORKER_CRASH
     ),
-    LineKind.NETWORK_EXTERNAL: _KindMeaning(Cause.EXTERNAL, Weight.FAIR, "beyond the cluster", "集群外部服务故障"),
+    LineKind.NETWORK_EXTERNAL: _KindMeaning(
+        Cause.EXTERNAL, Weight.FAIR, "a service outside the cluster", "集群外部服务故障"
+    ),
     LineKind.RENDEZVOUS_TIMEOUT: _KindMeaning(
-        Cause.NETWORK, Weight.WEAK, "ranks did not find each other", "rank 之间未能会合", Cause.WORKER_STARTUP
+        Cause.NETWORK, Weight.WEAK, "ranks could not connect to each other", "rank 之间未能会合", Cause.WORKER_STARTUP
     ),
     LineKind.COLLECTIVE_TIMEOUT: _KindMeaning(
         Cause.NETWORK, Weight.WEAK, "a collective timed out", "集合通信超时", Cause.WORKER_HANG

@@ -391,7 +391,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "34r",
-        "Worker {who} refused the connection → nobody listens there",
+        "Worker {who} refused the connection → no process listens there",
         "Worker {who} 拒绝连接 → worker down",
         _CALLED,
         _CallMeaning(_refused, ((Cause.WORKER_CRASH, Weight.FAIR), (Cause.NETWORK, Weight.WEAK))),

@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     Rule("36", "Worker {who}: {type}: {error}", "Worker {who} processing_error: {type}: {error}", _REQUEST, _raised),
     Rule(
         "36+",
-        "Worker {who} was done, and its answer never came: the way back",
+        "Worker {who} completed the request, and its response was not delivered → network failure",
         "Worker {who} 已处理完成但响应未送达 → 网络故障",
         _REQUEST,
         _answer_lost,
@@ -211,7 +211,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "37a+",
-        "Worker {who} began with the request that was waited for in vain, and did not end it",
+        "Worker {who} started processing the request, and did not complete it",
         "Worker {who} 已开始处理但未结束 → 疑似worker hang",
         _REQUEST,
         _not_finished,
@@ -234,7 +234,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "40b",
-        "{who}: worker silent for {silent_s:.0f} s → suspected process crash or network cut",
+        "{who}: no report of the worker for {silent_s:.0f} s → suspected process crash or network cut",
         "Worker {silent_s:.0f}秒未上报 → 疑似进程crash或网络断连",
         _CALLED,
         _timed_out("b", (Cause.WORKER_CRASH, Weight.WEAK), (Cause.NETWORK, Weight.WEAK)),

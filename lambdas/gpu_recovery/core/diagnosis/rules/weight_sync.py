@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     Rule("10c", "RDMA failure detected: {line}", "RDMA failure detected: {line}", _NCCL, _specified_rdma),
     Rule(
         "10a+",
-        "{who} waited for a collective in vain: the network, or a rank that did not come",
+        "{who} timed out in a collective: the network, or a rank that did not join",
         "{who} 等待集合通信超时 → 网络故障或有rank未到达",
         _NCCL,
         _collective_timeout,

@@ -1,6 +1,6 @@
 """Log signatures of crashes: what the C library, compilers, MPI launchers and inference engines print at the end.
 
-The last rows are exceptions of libraries whose class or status code says what they are about, whatever their text is.
+The last rows are exceptions of libraries whose class or status code gives their meaning, independent of their text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log signatures of Slurm and of its container plugin pyxis.
 
 Each begins with the program or with a field of its records, so the table precedes those of GPUs and hosts: a host name
-such as `gpu-7` says nothing about a GPU.
+such as `gpu-7` is no evidence about a GPU.
 """
 
 from __future__ import annotations
