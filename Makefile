@@ -25,7 +25,7 @@ CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
 export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels quick-start digests release-check publish mutants bench deploy docs clean node-release
+.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth wheels try-wheels quick-start digests release-check publish mutants bench deploy docs site clean node-release
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,7 +110,7 @@ test: $(CHECK_NODE) $(READY)-test ## Every test but the longest, offline
 test-fast: $(CHECK_NODE) $(READY)-test ## The tests that start no server and take no time
 	@$(BIN)/python -m pytest -n 2 --tier fast --ignore=tests/ray_runner
 
-test-full: setup ## Every test, with every lost call, many seeds and examples, and branch coverage; before a release
+test-full: setup site ## Every test, with every lost call, many seeds and examples, and branch coverage; before a release
 	@rm -f .coverage .coverage.ray; status=0; \
 	$(MAKE) --no-print-directory test TIER=full COVERAGE="--cov --cov-branch --cov-append --cov-report=" || status=$$?; \
 	$(BIN)/coverage combine --quiet --append .coverage.ray; \
@@ -172,7 +172,17 @@ docs: setup ## Write again what is generated from tables and counted calls
 	@$(BIN)/python docs/generate_permissions.py
 	@$(BIN)/python docs/generate_openapi.py
 	@$(BIN)/python docs/generate_cli.py
+	@$(BIN)/python docs/generate_api.py
+	@$(BIN)/python docs/generate_settings.py
 	@$(BIN)/python -m tests.aws.cost_page
+
+site: $(CHECK_NODE) .make/site/ready ## All documents as a web site in English and Chinese, into build/site
+	@.make/site/bin/python docs/site/build.py
+
+.make/site/ready: docs/site/requirements.txt
+	@test -x .make/site/bin/python || $(PYTHON) -m venv .make/site
+	@.make/site/bin/python -m pip install --quiet --disable-pip-version-check -r docs/site/requirements.txt
+	@touch $@
 
 clean: ## Remove everything that was installed or generated
 	@if [ -x $(BIN)/gpu-recovery ]; then $(BIN)/gpu-recovery sandbox down; fi

@@ -1,6 +1,6 @@
 """Recovery stack: functions with their triggers, API, health check, alarms and dashboard.
 
-Data flow, as in the diagram of the README: events and schedules -> functions -> ECS, EC2 and notifications.
+Data flow, as in the diagram of docs/architecture.md: events and schedules -> functions -> ECS, EC2 and notifications.
 """
 
 from aws_cdk import Stack, Tags

@@ -120,66 +120,120 @@ class DeploymentSettings:
 
     # Cluster, training tasks and instances.
     cluster_name: str = _setting("nwcd-gpu-testing", text(r"[A-Za-z0-9_-]{1,255}", "an ECS cluster name"))
+    """The ECS cluster that is monitored. The deployment never creates it."""
     training_task_families: tuple[str, ...] = _setting(("gpu-training",), items(_FAMILY))
-    # Roles that the training task definitions name (task role and execution role). ECS refuses RunTask for other roles.
+    """Task definition families that may be launched.
+
+    The API refuses any other family at submission, and IAM refuses it at launch.
+    """
     training_role_arns: tuple[str, ...] = _setting(
         (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
     )
-    # Instance roles. Instances with these roles may sign their reports instead of sending a token. Empty: none may.
+    """Task roles and execution roles that those task definitions name.
+
+    Without them ECS refuses the launch, so the API refuses a task definition with another role at submission.
+    """
     node_role_arns: tuple[str, ...] = _setting(
         (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
     )
-    # Log groups of the training task definitions (awslogs), for `gpu-recovery logs`. Empty: the API reads no logs.
+    """Roles of instances that may sign their reports instead of sending a token. Empty: none may."""
     training_log_groups: tuple[str, ...] = _setting(
         ("/ecs/gpu-training",), items(text(r"[A-Za-z0-9_./#-]{1,512}", "the name of a log group"))
     )
-    # Callers of the API: with `iam` API Gateway authorizes every request by its SigV4 signature. Nodes then sign, too.
+    """Log groups of those task definitions (`awslogs-group`), for `gpu-recovery logs`.
+
+    The API refuses a job that logs elsewhere or without `awslogs`. Empty: the API reads no logs, and jobs may log
+    anywhere.
+    """
     api_auth: str = _setting("token", one_of("token", "iam"))
-    # Role (viewer, user, operator) of each IAM principal that may call the API. Only with `iam`.
+    """How callers of the API authenticate: `token`, or `iam` for requests that API Gateway authorizes by their SigV4
+    signature. With `iam` the nodes sign, too.
+    """
     api_roles: Mapping[str, str] = field(default_factory=dict, metadata={"read": principals})
+    """Role (`viewer`, `user`, `operator`) of each IAM principal that may call the API. Only with `api_auth` = `iam`."""
     adopt: str = _setting("off", one_of("off", "observe", "recover"))
+    """Tasks that users start without the queue: `off` ignores them, `observe` records and reports them, `recover` also
+    recovers them.
+    """
     managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
+    """Key of the tag that an instance must have. IAM lets the functions reboot no instance without the tag."""
     managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))
+    """Value that the tag must have."""
 
     # Recovery policy.
     preset: str = _setting("adaptive", one_of("adaptive", "classic"))
+    """Recovery policy to start from: `adaptive` or `classic`."""
     policy: Mapping[str, Any] = field(default_factory=dict, metadata={"read": thresholds})
-    # Whether instances may be terminated and stopped. The setting switches both the policy and the IAM permission.
+    """Thresholds that differ from the preset, as a JSON object, by name."""
     replace: bool = _setting(False, boolean)
-    # Whether submissions and ended attempts are written as objects under jobs/ of the verdict bucket, for a year.
+    """Whether instances may be terminated in their Auto Scaling group, or stopped and started.
+
+    The setting switches both the policy and the IAM permission.
+    """
     record_attempts: bool = _setting(True, boolean)
-    # Observe-only mode: decisions are recorded and have no effect. Meant for the first weeks in an account.
+    """Whether submissions and ended attempts are also written as objects of S3, for a year."""
     observe_only: bool = _setting(False, boolean)
-    # Highest priority that a user may ask for. A quota that names the user and the priority allows a higher one.
+    """Whether decisions have no effect.
+
+    Each withheld action is recorded and sent by e-mail. Meant for the first weeks in an account.
+    """
     user_priority_max: str = _setting("NORMAL", one_of(*Priority.__members__))
+    """Highest priority that a user may ask for without a quota that names the user and the priority.
+
+    Operators may ask for any priority.
+    """
     job_id_prefix: str = _setting("", text(r"([a-z][a-z0-9-]{0,31})?", "empty or up to 32 of a-z, 0-9 and -"))
+    """Prefix of every new job id."""
 
     # The health check.
     check_family: str = _setting("gpu-health-check", _FAMILY)
-    # `build`: the deployment builds the image. Else a reference; empty: tag latest of the repository
-    # gpu-recovery-health-check in the account's ECR registry.
+    """Family of the health check's task definition."""
     health_check_image: str = _setting("build", text(r"(\S{1,512})?", "an image reference"))
-    # Only with `build`: NVIDIA's DCGM image by digest, or a copy of it. Empty: the image of nvcr.io by its tag.
-    health_check_base_image: str = _setting("", _BASE_IMAGE)
-    # Any text, for example a date. A new text builds the images again, with the security updates of their base images.
-    image_revision: str = _setting("", text(r"[\w.-]{0,64}", "up to 64 letters, digits, `.`, `_` and `-`"))
-    # `daemon`: the deployment builds the image of the node agent and runs the agent on each GPU instance, as a daemon
-    # service of the cluster. `off`: the agents are installed by other means, or there are none.
-    node_agent: str = _setting("off", one_of("off", "daemon"))
-    # Whether the deployment builds the image of the node agent without a service, for a daemon of your own.
-    build_agent_image: bool = _setting(False, boolean)
-    # Only if that image is built: the base by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
-    agent_base_image: str = _setting("", _BASE_IMAGE)
-    check_level: int = _setting(2, integer(1, 4))
-    check_reserves_gpus: bool = _setting(True, boolean)
-    # Classification of the XIDs on which vendors disagree: NVIDIA's catalogue, or AWS's list for ECS Managed Instances.
-    # The setting is also the policy's `xid_profile`, so health check and control plane classify XIDs alike.
-    xid_policy: str = _setting("nvidia", one_of("nvidia", "aws"))
+    """Image of the health check.
 
-    # A Ray cluster as a pool of its own. Empty: no Ray cluster, and no resources for it.
+    `build`: the deployment builds it. Else a reference, with `profile` = `prod` by digest. Empty: tag `latest` of
+    the repository `gpu-recovery-health-check` in ECR of this account.
+    """
+    health_check_base_image: str = _setting("", _BASE_IMAGE)
+    """NVIDIA's DCGM image by digest, or a copy of it. Empty: the image of nvcr.io by its tag.
+
+    Only with `health_check_image` = `build`.
+    """
+    image_revision: str = _setting("", text(r"[\w.-]{0,64}", "up to 64 letters, digits, `.`, `_` and `-`"))
+    """Any text, for example a date.
+
+    Another text builds the images again, with the security updates of their base images.
+    """
+    node_agent: str = _setting("off", one_of("off", "daemon"))
+    """`daemon`: the deployment builds the image of the node agent and runs the agent on each GPU instance, as a daemon
+    service of ECS. `off`: the agents are installed by other means, or there are none.
+    """
+    build_agent_image: bool = _setting(False, boolean)
+    """Whether the deployment builds the image of the node agent without a service, for a daemon of your own.
+
+    The output `AgentImageUri` names the image.
+    """
+    agent_base_image: str = _setting("", _BASE_IMAGE)
+    """Base of the agent's image by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
+
+    Only if that image is built.
+    """
+    check_level: int = _setting(2, integer(1, 4))
+    """Level of `dcgmi diag`, 1 to 4."""
+    check_reserves_gpus: bool = _setting(True, boolean)
+    """Whether the check reserves the GPUs of its instance.
+
+    `false` needs NVIDIA's container runtime as the default runtime of the hosts.
+    """
+    xid_policy: str = _setting("nvidia", one_of("nvidia", "aws"))
+    """Classification of the XIDs on which vendors disagree: `nvidia` for NVIDIA's catalogue, `aws` for the list of ECS
+    Managed Instances. Also the threshold `xid_profile`.
+    """
+
     ray_dashboard: str = _setting("", text(r"(https?://[\w.-]{1,253}(:\d{1,5})?)?", "the URL of a Ray dashboard"))
+    """Address of a Ray cluster that is a second pool, `http://<head>:8265`. Empty: there is no Ray cluster."""
     ray_control_store: str = _setting("", text(r"([\w.-]{1,253}:\d{1,5})?", "host:port of a Ray control store"))
-    # Image of the Ray runner. `build`: the deployment builds the image. Else a reference into ECR, by digest.
+    """Control store of the Ray cluster, `<head>:6379`."""
     ray_image: str = _setting(
         "build",
         text(
@@ -187,51 +241,86 @@ class DeploymentSettings:
             "build or the reference of an ECR image by its digest",
         ),
     )
-    # Only with `build`: the base by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
+    """Image of the function that reaches the Ray cluster: `build`, or the reference of an ECR image by its digest."""
     ray_base_image: str = _setting("", _BASE_IMAGE)
-    # Subnets and security groups of the Ray runner's network interface. From there the Ray cluster can be reached.
+    """Base of that image by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
+
+    Only with `ray_image` = `build`.
+    """
     ray_subnet_ids: tuple[str, ...] = _setting((), items(text(r"subnet-[0-9a-f]{8,17}", "the id of a subnet")))
+    """Subnets of the function that reaches the Ray cluster."""
     ray_security_group_ids: tuple[str, ...] = _setting(
         (), items(text(r"sg-[0-9a-f]{8,17}", "the id of a security group"))
     )
+    """Security groups of the function that reaches the Ray cluster."""
 
-    # Whether the deployment serves the web console at <ApiUrl>/console. With `api_auth: iam` there is none: a browser
-    # cannot sign requests.
     console: str = _setting("on", one_of("on", "off"))
-    # Address of the console in e-mails and chat messages. Empty: <ApiUrl>/console if the deployment serves the console.
-    console_url: str = _setting("", text(r"(https?://[^\s#<>]{1,500})?", "an http or https URL without #"))
+    """Whether the deployment serves the web console at `<ApiUrl>/console`: `on` or `off`.
 
-    # Whether the gauges of all GPUs are kept for 7 days, for the charts of the web console: one write every 5 minutes
-    # for each instance.
+    With `api_auth` = `iam` there is no console, because a browser cannot sign requests.
+    """
+    console_url: str = _setting("", text(r"(https?://[^\s#<>]{1,500})?", "an http or https URL without #"))
+    """Address of the console in e-mails and chat messages, for example behind your own domain.
+
+    Empty: `<ApiUrl>/console`, if the deployment serves the console.
+    """
+
     gpu_history: str = _setting("on", one_of("on", "off"))
+    """Whether the gauges of all GPUs are kept for 7 days, for the charts of the web console: `on` or `off`.
+
+    It costs one write of less than 1 kB every 5 minutes for each instance. With `on` heartbeats also carry the
+    utilisation of the GPUs, for the fleet map.
+    """
 
     # Names that other systems use.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
+    """Name of the recovery stack. The name of the state stack adds `State`."""
     function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))
+    """Prefix of the names of the functions."""
     job_table_name: str = _setting("ecs-job-sub", _TABLE)
+    """Name of the table of jobs."""
     instance_table_name: str = _setting("ecs_container_instance", _TABLE)
+    """Name of the table of instances."""
     event_history_table_name: str = _setting("gpu-recovery-event-history", _TABLE)
+    """Name of the table of the event history, which the web console shows."""
     topic_name: str = _setting("gpu-training-notifications", text(r"[A-Za-z0-9_-]{1,256}", "a topic name"))
+    """Name of the operators' topic."""
     bus_name: str = _setting("gpu-recovery", text(r"(?!default$)(?!aws)[A-Za-z0-9_.-]{1,256}", "a custom bus name"))
-    # A second topic for Amazon Q in chat applications, which drops messages in other formats than its own.
+    """Name of the event bus."""
     chat_topic: bool = _setting(False, boolean)
+    """Whether there is a second topic, `<topic_name>-chat`, for Amazon Q in chat applications.
+
+    Amazon Q drops messages in other formats than its own.
+    """
     alert_emails: tuple[str, ...] = _setting((), items(text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "an e-mail address")))
-    # Further subscribers of the operators' topic: HTTPS addresses and SQS queues.
+    """E-mail addresses that are notified. Each address must confirm its subscription."""
     alert_endpoints: tuple[str, ...] = _setting((), items(alert_endpoint))
+    """Further subscribers of the operators' topic: HTTPS addresses, and ARNs of SQS queues."""
 
     # Operation.
-    # The release that this one deployment upgrades. It keeps the index of instances that 0.1 reads.
     upgrade_from: str = _setting("", text(r"(0\.1)?", 'empty or the text "0.1"'))
+    """`0.1` for the first of the two deployments of an upgrade from release 0.1.
+
+    That deployment keeps the index of instances that 0.1 reads. Else empty.
+    """
     profile: str = _setting("dev", one_of("dev", "prod"))
-    # 0: the number of days of the profile.
+    """`dev`, or `prod`, which protects the state stack and keeps tables, verdicts, secrets and logs when a stack is
+    deleted.
+    """
     log_retention_days: int = _setting(0, integer_of((0, *RETENTION_DAYS)))
+    """Days for which every log group keeps its lines. 0: the days of the profile."""
     log_level: str = _setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
+    """Log level of the functions: `DEBUG`, `INFO`, `WARNING` or `ERROR`. Metrics are sent at every level."""
     reconcile_every_minutes: int = _setting(1, integer(1, 5))
+    """Minutes between two cycles of the reconciler, 1 to 5."""
     schedule_every_minutes: int = _setting(1, integer(1, 5))
-    # Concurrent executions reserved for the reconciler, and as many for the scheduler. 0: none. One is too few, because
-    # a run of the reconciler may begin before the run of the minute before has ended.
+    """Minutes between two ticks of the scheduler, 1 to 5."""
     reserved_concurrency: int = _setting(0, integer_of((0, *range(2, 11))))
-    # `own`: the layer of `make setup`; `public`: the layer that AWS publishes; else the ARN of a layer version.
+    """Concurrent executions reserved for the reconciler, and as many for the scheduler: 2 to 10, or 0 for none.
+
+    One is too few, because a cycle may begin before the cycle of the minute before has ended. Lambda refuses a
+    reservation that leaves less than 100 unreserved.
+    """
     powertools_layer: str = _setting(
         "own",
         text(
@@ -239,6 +328,12 @@ class DeploymentSettings:
             "own, public or the ARN of a layer version with Powertools",
         ),
     )
+    """Layer with the libraries of the functions.
+
+    `own`: the layer that `make setup` builds, which the tests use. `public`: the layer that AWS publishes, in
+    commercial regions and in cn-north-1; its release may be older. Else the ARN of a layer version, which must have
+    Powertools 3 with its extra `parser` (pydantic 2).
+    """
 
     def __post_init__(self) -> None:
         errors = []

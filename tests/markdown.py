@@ -85,29 +85,22 @@ def _nearest(names: set[str], firsts: list[set[str]]) -> str:
 
 README, README_ZH = Page(ROOT / "README.md"), Page(ROOT / "README.zh-CN.md")
 READMES = [README, README_ZH]
-DEPLOY, ARCHITECTURE = Page(ROOT / "docs/deploy.md"), Page(ROOT / "docs/architecture.md")
-CLI = Page(ROOT / "docs/cli.md")
+DOCS = {path.stem: Page(path) for path in sorted((ROOT / "docs").glob("*.md"))}
+"""The pages directly below docs/, by name without `.md`. A Chinese page is named like the English page with `.zh`."""
+DEPLOY, ARCHITECTURE, CLI, TRY = DOCS["deploy"], DOCS["architecture"], DOCS["cli"], DOCS["try"]
 DECISIONS = [Page(path) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
 RUNBOOKS = [Page(path) for path in sorted((ROOT / "docs/runbooks").glob("*.md"))]
-PAGES = [
-    *READMES,
-    DEPLOY,
-    CLI,
-    ARCHITECTURE,
-    *DECISIONS,
-    *RUNBOOKS,
+OTHERS = [
+    Page(ROOT / f"{name}.md")
+    for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG", "agent/README", "agent/run/README", "health_check/README")
+]
+PAGES = [*READMES, *DOCS.values(), Page(ROOT / "docs/events/README.md"), *DECISIONS, *RUNBOOKS, *OTHERS]
+"""Every page of the documentation."""
+TRANSLATED = [
+    (README, README_ZH),
     *(
-        Page(ROOT / f"{name}.md")
-        for name in (
-            "CONTRIBUTING",
-            "SECURITY",
-            "CHANGELOG",
-            "docs/traps",
-            "docs/fidelity",
-            "docs/costs",
-            "docs/comparison",
-            "docs/permissions",
-            "docs/training",
-        )
+        (Page(path.with_name(path.name.replace(".zh.md", ".md"))), Page(path))
+        for path in sorted((ROOT / "docs").rglob("*.zh.md"))
     ),
 ]
+"""Pairs of an English page and its Chinese translation."""

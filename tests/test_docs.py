@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -27,11 +31,15 @@ from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.job_api.router import ROUTES
 
 from health_check import remedies
+from sandbox.cluster.power import FAULT_KINDS
 from tests import command_line
 from tests.core.notifications.test_messages import messages_about
-from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, PAGES, README, README_ZH, READMES, ROOT, Page, bare
+from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, DOCS, PAGES, READMES, ROOT, TRANSLATED, TRY, Page, bare
 
-FIRST_SCREEN_LINES = 60
+README_LINES_MAX = 150
+FIRST_SCREEN_LINES = 30
+PATHS_OF_URLS = {"report_gpu/", "report_tasks/", "dist/"}
+"""Ends of addresses that are written like a folder, and the folder that a release is built into."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key", "gpu-recovery:settings"}
 FOREIGN_NAMES = {"PutItem"}
@@ -73,22 +81,29 @@ def keys(path: str) -> set[str]:
 
 # -- the two languages -------------------------------------------------------------------------------------------------
 
+each_translation = pytest.mark.parametrize(("page", "chinese"), TRANSLATED, ids=lambda page: page.name)
 
-def test_both_readmes_have_the_same_sections() -> None:
+
+@each_translation
+def test_both_languages_have_the_same_sections(page: Page, chinese: Page) -> None:
     """A section that is in one language is in the other, at the same place and depth."""
-    assert [level for level, _ in README.headings()] == [level for level, _ in README_ZH.headings()]
+    assert [level for level, _ in page.headings()] == [level for level, _ in chinese.headings()]
 
 
-def test_both_readmes_give_the_same_commands() -> None:
-    """Whoever reads the other language types the same."""
-    assert README.commands() == README_ZH.commands()
-    assert README.fences("text") == README_ZH.fences("text")
-    assert len(README.fences("mermaid")) == len(README_ZH.fences("mermaid")) == 1
+@each_translation
+def test_both_languages_give_the_same_commands(page: Page, chinese: Page) -> None:
+    """Readers of the other language type the same."""
+    assert page.commands() == chinese.commands()
+    for kind in ("text", "python", "yaml", "json"):
+        plain = [[re.sub(r" *#.*", "", body) for body in one.fences(kind)] for one in (page, chinese)]
+        assert plain[0] == plain[1]
+    assert len(page.fences("mermaid")) == len(chinese.fences("mermaid"))
 
 
-def test_both_readmes_have_the_same_tables() -> None:
+@each_translation
+def test_both_languages_have_the_same_tables(page: Page, chinese: Page) -> None:
     """The same rows and columns, the same names and the same numbers in each row."""
-    for ours, theirs in zip(README.tables(), README_ZH.tables(), strict=True):
+    for ours, theirs in zip(page.tables(), chinese.tables(), strict=True):
         assert [len(row) for row in ours] == [len(row) for row in theirs]
         for row, other in zip(ours, theirs, strict=True):
             assert _facts(row) == _facts(other)
@@ -99,18 +114,44 @@ def _facts(row: list[str]) -> list[str]:
     return sorted(re.findall(r"`[^`]+`|\b[A-Z_]{4,}\b(?<!SEV)|(?<![\w-])\d+(?![\w-])", " ".join(row)))
 
 
-def test_both_readmes_name_the_same_things_and_places() -> None:
+@each_translation
+def test_both_languages_name_the_same_things_and_places(page: Page, chinese: Page) -> None:
     """Inline code and links agree, but for the order, the link to the other language and anchors of its own."""
-    assert set(README.spans()) == set(README_ZH.spans())
-    places = [{link for link in page.links() if not link.startswith(("#", "README"))} for page in READMES]
-    assert places[0] == places[1]
+    assert set(page.spans()) == set(chinese.spans())
+    places = [
+        {re.sub(r"\.zh\.md(#.*)?$", ".md", link) for link in one.links() if not link.startswith(("#", "README."))}
+        for one in (page, chinese)
+    ]
+    translated = {link for link in places[1] if "#" not in link}
+    assert {re.sub(r"#.*", "", link) if re.sub(r"#.*", "", link) in translated else link for link in places[0]} == {
+        re.sub(r"#.*", "", link) if re.sub(r"#.*", "", link) in translated else link for link in places[1]
+    }
+
+
+@each_translation
+def test_a_chinese_paragraph_is_one_line(page: Page, chinese: Page) -> None:
+    """A line break between Chinese characters is shown as a space."""
+    lines = chinese.prose.splitlines()
+    broken = [
+        first
+        for first, second in itertools.pairwise(lines)
+        if re.search(r"[\u4e00-\u9fff，。；：、）]$", first) and re.match(r" *[\u4e00-\u9fff`（]", second)
+    ]
+    assert not broken, page.name
 
 
 @each_readme
-def test_the_first_screen_shows_what_to_type(page: Page) -> None:
-    """Before any scrolling: the two commands that need nothing else, and the picture."""
+def test_a_readme_is_short(page: Page) -> None:
+    """Longer texts are in docs/."""
+    assert len(page.text.splitlines()) <= README_LINES_MAX
+
+
+@each_readme
+def test_the_first_screen_has_the_picture_the_status_and_what_to_type(page: Page) -> None:
+    """Before any scrolling."""
     screen = "\n".join(page.text.splitlines()[:FIRST_SCREEN_LINES])
-    assert all(text in screen for text in ("make demo", "make test", "```mermaid"))
+    assert all(text in screen for text in ("make demo", "make test", "docs/screenshots/"))
+    assert re.search(r"\*\*(Status: never run in a real AWS account|现状：从未在真实的 AWS 账户)", screen)
 
 
 # -- commands, links, names --------------------------------------------------------------------------------------------
@@ -131,12 +172,14 @@ def test_every_verb_and_option_of_the_command_line_exists(page: Page) -> None:
     typed = [text for text in (*page.commands(), *page.spans()) if text.startswith("gpu-recovery ")]
     for line in typed:
         command = command_line.command()
-        words = line.split(" -- ")[0].split()[1:]
+        words = shlex.split(line.split(" -- ")[0], comments=True)[1:]
+        if words[:1] == ["VERB"]:
+            continue
         while words and hasattr(command, "commands"):
             assert words[0] in command.commands, f"{page.name}: {line}"
             command = command.commands[words.pop(0)]
         options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("-")} <= options, f"{page.name}: {line}"
+        assert {word for word in words if re.fullmatch(r"-\w|--[a-z-]+", word)} <= options, f"{page.name}: {line}"
 
 
 @each_page
@@ -170,8 +213,8 @@ def test_every_name_of_the_code_exists(page: Page) -> None:
 @each_page
 def test_every_path_of_the_code_exists(page: Page) -> None:
     """A file or folder named as code is there, from the root or from the package of the functions."""
-    paths = {span for span in page.spans() if re.fullmatch(r"[a-z_]+(/[a-z_*.]+)*(/|\.py)", span)}
-    roots = (ROOT, ROOT / "lambdas/gpu_recovery")
+    paths = {span for span in page.spans() if re.fullmatch(r"[a-z_]+(/[a-z_*.]+)*(/|\.py)", span)} - PATHS_OF_URLS
+    roots = (ROOT, ROOT / "lambdas/gpu_recovery", ROOT / "lambdas", ROOT / "simulator/fast")
     assert not {path for path in paths if not any([*root.glob(path)] for root in roots)}
 
 
@@ -198,9 +241,9 @@ def definitions() -> frozenset[str]:
 # -- statuses, presets, faults -----------------------------------------------------------------------------------------
 
 
-@each_readme
-def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
+def test_the_statuses_of_jobs_and_how_long_they_wait() -> None:
     """Every status of a job has its row, with the deadline that the core gives it."""
+    page = DOCS["statuses"]
     given = DecisionContext(PRESETS[Preset.ADAPTIVE], NOW)
     blank = {"job_id": "j", "spec": JobSpec("sft", 1, 8, "f"), "queued_at": NOW, "status_at": NOW}
     for status, _, most, then in page.table_of(set(JobStatus)):
@@ -209,9 +252,9 @@ def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
         assert set(re.findall(r"`([A-Z_]+)`", then)) <= set(JobStatus)
 
 
-@each_readme
-def test_the_statuses_of_instances_and_how_long_they_wait(page: Page) -> None:
+def test_the_statuses_of_instances_and_how_long_they_wait() -> None:
     """Every status of an instance has its row, with the deadline that the core gives it."""
+    page = DOCS["statuses"]
     given = DecisionContext(PRESETS[Preset.ADAPTIVE], NOW)
     for status, _, most, then in page.table_of(set(InstanceStatus)):
         record = Instance("i-1", NOW, InstanceStatus(bare(status)), reserved_for="j")
@@ -225,9 +268,9 @@ def _seconds(text: str) -> timedelta | None:
     return timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
 
 
-@each_readme
-def test_the_presets(page: Page) -> None:
+def test_the_presets() -> None:
     """The table compares every preset, ends jobs in statuses that exist, and states the counts of the policies."""
+    page = DOCS["statuses"]
     (table,) = [one for one in page.tables() if {bare(cell) for cell in one[0]} >= set(Preset)]
     policies = [PRESETS[Preset(bare(cell))] for cell in table[0][1:]]
     ends = {word for row in table[1:] for word in re.findall(r"\b[A-Z_]{5,}\b", " ".join(row[1:]))}
@@ -239,26 +282,26 @@ def test_the_presets(page: Page) -> None:
     ]
 
 
-@each_readme
-def test_the_exit_codes_of_the_check(page: Page) -> None:
+def test_the_exit_codes_of_the_check() -> None:
     """The codes are those that the container exits with and those that the core understands."""
+    page = DOCS["diagnosis"]
     told = {int(row[0]): bare(row[1]) for row in page.table_of({str(code) for code in health_check.EXIT_CODES})}
     assert told == {code: outcome.value for code, outcome in health_check.EXIT_CODES.items()}
     assert told == {code: outcome.value for outcome, code in remedies.EXIT_CODES.items()}
 
 
-@each_readme
-def test_the_variables_of_a_rank(page: Page) -> None:
+def test_the_variables_of_a_rank() -> None:
     """The table lists what every rank is told, and nothing that it is not."""
+    page = DOCS["training"]
     record = Job("j", JobSpec("sft", 1, 8, "f"), NOW, NOW)
     told = rank_environment(record.spec, Plan("j", 1, ("i-1",), (0,)), 0, "10.0.0.1", "")
     assert set(told) == OUR_VARIABLES
     assert page.table_of(set(told))
 
 
-@each_readme
-def test_the_messages_to_operators(page: Page) -> None:
+def test_the_messages_to_operators() -> None:
     """Every message there is is in the table, with its severity, and no other."""
+    page = DOCS["notifications"]
     (table,) = [one for one in page.tables() if any("quarantined, needs an operator" in row[0] for row in one)]
     told = {(_numbered(bare(subject)), severity) for subject, severity, _ in table[1:]}
     made = messages_about("sft-1", "why").values()
@@ -273,18 +316,18 @@ def _numbered(text: str) -> str:
     return re.sub(r"\d+", "1", text)
 
 
-@each_readme
-def test_the_events_on_the_bus(page: Page) -> None:
+def test_the_events_on_the_bus() -> None:
     """The detail types named are those that the core publishes."""
+    page = DOCS["notifications"]
     modules = [path.relative_to(ROOT).as_posix() for path in (ROOT / "lambdas/gpu_recovery/core").rglob("*.py")]
     published = {call.args[0].value for module in modules for call in calls(module, "PublishEvent")}
     kinds = re.compile(r"(Job|Instance|Recovery|Operator) [A-Z]\w+( [A-Z]\w+)?")
     assert {span for span in page.spans() if kinds.fullmatch(span)} == published
 
 
-@each_readme
-def test_the_demo_moves_as_the_machines_allow(page: Page) -> None:
+def test_the_demo_moves_as_the_machines_allow() -> None:
     """Each move in the excerpt of the demo is a row of the tables."""
+    page = DOCS["try"]
     machines = {
         "job": (job_state_machine.TRANSITIONS, JobStatus),
         "instance": (state_machine.TRANSITIONS, InstanceStatus),
@@ -309,28 +352,73 @@ def settings() -> dict[str, Any]:
     found = {}
     for node in made.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
-            found[node.target.id] = ast.literal_eval(node.value.args[0]) if node.value.args else {}
+            default = ast.literal_eval(node.value.args[0]) if node.value.args else {}
+            found[node.target.id] = list(default) if isinstance(default, tuple) else default
     return found
 
 
-@pytest.mark.parametrize("page", [DEPLOY, *READMES], ids=lambda page: page.name)
-def test_the_settings_and_their_defaults(page: Page) -> None:
-    """A setting's row names a field of the settings and its default; the reference has a row for every field."""
-    rows = [row for table in page.tables() for row in table[1:] if re.fullmatch(r"`gpu-recovery:[a-z_]+`", row[0])]
+def test_the_settings_and_their_defaults() -> None:
+    """The settings of a first deployment exist, with their defaults."""
+    rows = [row for table in DOCS["install"].tables() for row in table[1:] if row[0].startswith("`gpu-recovery:")]
+    assert len(rows) >= 6
     for key, default, _ in rows:
-        value = settings()[bare(key).removeprefix("gpu-recovery:")]
-        text = json.dumps(list(value) if isinstance(value, tuple) else value)
+        text = json.dumps(settings()[bare(key).removeprefix("gpu-recovery:")])
         assert bare(default) in (text, text.strip('"')), key
-    if page is DEPLOY:
-        assert [bare(row[0]).removeprefix("gpu-recovery:") for row in rows] == list(settings())
 
 
-def test_the_thresholds_of_both_presets() -> None:
-    """The reference has a row for every threshold, with the value that each preset gives it."""
+@pytest.mark.parametrize("name", ["generate_settings", "generate_api", "generate_cli"])
+def test_a_generated_page_is_fresh(name: str) -> None:
+    """docs/settings.md, thresholds.md, api.md and cli-options.md are what `make docs` writes."""
+    done = subprocess.run([sys.executable, ROOT / f"docs/{name}.py", "--check"], check=False)
+    assert done.returncode == 0, f"python docs/{name}.py"
+
+
+def test_the_page_of_settings_has_every_setting_and_that_of_thresholds_every_threshold() -> None:
+    """Each with its default, and a sentence about its meaning."""
+    page = DOCS["settings"]
+    rows = page.table_of({f"gpu-recovery:{name}" for name in settings()})
+    assert all(json.loads(bare(row[1])) == settings()[bare(row[0]).partition(":")[2]] and row[2] for row in rows)
     names = [field.name for field in fields(RecoveryPolicy) if field.name != "preset"]
-    for name, adaptive, classic, _ in DEPLOY.table_of(set(names)):
+    for name, adaptive, classic, unit, meaning in DOCS["thresholds"].table_of(set(names)):
         told = [json.loads(adaptive), json.loads(classic)]
         assert told == [getattr(PRESETS[one], bare(name)) for one in (Preset.ADAPTIVE, Preset.CLASSIC)], name
+        assert unit and meaning
+
+
+def test_the_fleet_limits_have_the_values_of_the_policy() -> None:
+    """`20 %`, `1 hour`: the default of the threshold in the same row."""
+    (table,) = [one for one in DOCS["limits"].tables() if one[0][0] == "Limit"]
+    policy = PRESETS[Preset.ADAPTIVE]
+    compared = 0
+    for _, name, default in table[1:]:
+        if not hasattr(policy, bare(name)) or default == "off":
+            continue
+        wait = _seconds(default)
+        told = wait.total_seconds() if wait else int(default.removesuffix(" %"))
+        assert told == getattr(policy, bare(name)), name
+        compared += 1
+    assert compared >= 9
+
+
+def test_the_fields_of_a_job_are_those_that_the_api_accepts() -> None:
+    """The table of docs/submit.md has each field of the model once."""
+    (table,) = [one for one in DOCS["submit"].tables() if one[0][0] == "Field"]
+    told = [name for row in table[1:] for name in re.findall(r"`(\w+)`", row[0])]
+    schema = json.loads((ROOT / "docs/openapi.json").read_text())["components"]["schemas"]["JobSpec"]
+    assert sorted(told) == sorted(schema["properties"])
+
+
+def test_the_faults_of_the_sandbox() -> None:
+    """The table of docs/try.md has every kind that `sandbox fault` injects."""
+    assert TRY.table_of(set(FAULT_KINDS))
+
+
+def test_the_results_of_the_readme_are_those_of_the_simulator() -> None:
+    """Each row is a row of docs/simulator.md, in the same order, with the same figures."""
+    (ours,) = [one for one in READMES[0].tables() if "ETTR" in one[0]]
+    theirs = next(one for one in DOCS["simulator"].tables() if "operator calls" in one[0])
+    columns = [theirs[0].index(name) for name in ("ETTR", "overhead", "recovery p50", "p90")] + [len(theirs[0]) - 1]
+    assert [row[1:] for row in ours[1:]] == [[row[column] for column in columns] for row in theirs[1:]]
 
 
 def test_the_environment_of_the_functions() -> None:
@@ -347,13 +435,13 @@ def test_the_functions_and_their_timeouts() -> None:
     assert all((ROOT / f"lambdas/{name}.py").exists() for name, _ in rows)
 
 
-@each_readme
-def test_the_routes_of_the_api(page: Page) -> None:
+def test_the_routes_of_the_api() -> None:
     """The table of requests is the routes of `job_api`."""
+    page = DOCS["api"]
     assert page.table_of({f"{route.method} {route.path}".replace("<", "{").replace(">", "}") for route in ROUTES})
 
 
-@pytest.mark.parametrize("page", [DEPLOY, *READMES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [DEPLOY, DOCS["install"], DOCS["troubleshooting"]], ids=lambda page: page.name)
 def test_the_outputs_and_alarms(page: Page) -> None:
     """Outputs that commands ask for, and alarms to look up, are made by the stack under these names."""
     outputs = keys("infra/recovery_stack.py")
@@ -366,9 +454,9 @@ def test_the_outputs_and_alarms(page: Page) -> None:
 # -- the repository ----------------------------------------------------------------------------------------------------
 
 
-@each_readme
-def test_every_top_level_folder_is_explained(page: Page) -> None:
+def test_every_top_level_folder_is_explained() -> None:
     """The table of folders is the repository's folders, apart from what is installed or generated."""
+    page = DOCS["architecture"]
     generated = {"node_modules", "cdk.out", "build", "__pycache__", "settings"}
     here = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in generated}
     assert page.table_of({name for name in here if not name.startswith(".") and not name.endswith(".egg-info/")})

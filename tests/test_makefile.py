@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.markdown import READMES, ROOT, Page
+from tests.markdown import DOCS, READMES, ROOT, Page
 
 CONTRIBUTING = Page(ROOT / "CONTRIBUTING.md")
 
@@ -170,7 +170,10 @@ def test_ci_runs_the_command_of_the_readme() -> None:
     assert lines[-2:] == ["export GPU_RECOVERY_NEEDS_BROWSER=1", "make test"]
 
 
-@pytest.mark.parametrize("page", [*READMES, CONTRIBUTING], ids=lambda page: page.name)
+PAGES = [*READMES, CONTRIBUTING, DOCS["try"], DOCS["install"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_pages_ask_for_the_release_of_node_without_a_warning(page: Page) -> None:
     """The number that the Makefile compares with, and none else."""
     (warned,) = re.findall(r'"\$\$major" -lt (\d+)', (ROOT / "Makefile").read_text())

@@ -16,7 +16,7 @@ from gpu_recovery.core.logs.kinds import CLASSES
 from benchmarks import log_kinds, results
 from benchmarks.intervals import wilson
 from benchmarks.scoreboard import check_sets, diagnosis_sets
-from benchmarks.scoreboard.pages import PAGES, english_quote, quoted, unseen_scores
+from benchmarks.scoreboard.pages import PAGES, quoted, summary, unseen_scores
 from benchmarks.scoreboard.score import CaseResult, Seen, Share, Verdict, score
 from benchmarks.scoreboard.sets import CASES, source_sets
 from health_check.remedies import HealthOutcome
@@ -26,7 +26,6 @@ from tests.markdown import ROOT
 SETS = source_sets()
 LIVE = "seed 002, live"
 RECORDED = results.read()["scoreboard"]
-README_LINES_MAX = 8
 ECC = {"line": "CUDA error: uncorrectable ECC error encountered", "kind": "hardware_gpu_ecc"}
 BENIGN = {"line": "step 3 loss 2.27", "kind": "benign"}
 
@@ -46,18 +45,10 @@ def test_a_page_quotes_the_recorded_scores(page: str) -> None:
     assert quoted(page, text, RECORDED) == text
 
 
-@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
-def test_the_quote_of_a_readme_is_short(page: str) -> None:
-    """With its comments, its heading and the empty line before it."""
-    text = PAGES[page]["scoreboard"](RECORDED)
-    assert 3 <= text.count("\n") + 3 <= README_LINES_MAX
-    assert all(len(line) <= 120 for line in text.splitlines())
-
-
 def test_a_page_without_the_comments_is_refused() -> None:
     """Otherwise its quote would never change again."""
-    with pytest.raises(ValueError, match="has no comments around its quote: scoreboard"):
-        quoted("README.md", "nothing", RECORDED)
+    with pytest.raises(ValueError, match="has no comments around its quote: summary of the scoreboard"):
+        quoted("docs/diagnosis.md", "nothing", RECORDED)
 
 
 # -- how a case counts -------------------------------------------------------------------------------------------------
@@ -180,7 +171,7 @@ def test_a_part_that_is_added_is_a_set_that_nobody_has_seen(tmp_path: Path, monk
     assert (added.seen, figures["benign_new"]["cases"]) == (Seen.NO, 3)
     others = {name: of for name, of in RECORDED.items() if of["seen"] != str(Seen.NO)}
     assert unseen_scores(others | figures) == (Share(0, 0), Share(0, 3))
-    assert "0 of 3 (0.0-56.1 %) lines" in english_quote(others | figures).replace("\n", " ")
+    assert "raised a false alarm | 0 of 3 (0.0-56.1 %) |" in summary(others | figures)
     monkeypatch.setitem(log_kinds.HISTORY, "benign_new", log_kinds.PartHistory(Seen.LATER, (3, 3, 0)))
     assert source_sets()["benign_new"].seen is Seen.LATER
 

@@ -1,8 +1,7 @@
-"""The scoreboard as text: the tables of docs/diagnosis.md, and the quotes of both READMEs."""
+"""The scoreboard as text: the tables of docs/diagnosis.md."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,10 +10,7 @@ from benchmarks.scoreboard.score import SHARES, Seen, Share, share_of, total
 
 Figures = Mapping[str, Any]
 QUOTED = ("wrong", "undecided", "wrongful_repairs", "missed_gpu_faults")
-"""Shares of all sets together that the READMEs quote."""
-WIDTH = 120
-"""Characters of a line of a page."""
-SECTION = "docs/diagnosis.md#the-scoreboard"
+"""Shares of all sets together in the summary."""
 
 
 def table(figures: Figures) -> str:
@@ -59,41 +55,28 @@ def _unseen(figures: Figures) -> int:
     return sum(of["seen"] == Seen.NO for of in figures.values())
 
 
-def english_quote(figures: Figures) -> str:
-    """Return the quote of README.md."""
+def summary(figures: Figures) -> str:
+    """Return the summary over all sets, in docs/diagnosis.md."""
     right, alarms = unseen_scores(figures)
     wrong, undecided, repairs, missed = (total(figures.values(), name) for name in QUOTED)
-    text = (
-        f"`make bench` scores this on cases with a known truth; intervals are of 95 % ([scoreboard]({SECTION})). "
-        f"Of log lines that no author of a rule had seen, {right} failures had the right kind, and {alarms} lines of "
-        f"healthy runs raised a false alarm. Over all {len(figures)} sets, {_unseen(figures)} of them unseen: wrong "
-        f"verdicts {wrong}, undecided {undecided}, repairs of healthy instances {repairs}, missed GPU faults {missed}."
-    )
-    # A number and its sign stay in one line.
-    filled = textwrap.fill(text.replace(" %", "\0%"), WIDTH, break_long_words=False, break_on_hyphens=False)
-    return filled.replace("\0", " ") + "\n"
-
-
-def chinese_quote(figures: Figures) -> str:
-    """Return the quote of README.zh-CN.md. A line ends where a sentence ends."""
-    right, alarms = map(_chinese, unseen_scores(figures))
-    wrong, undecided, repairs, missed = (_chinese(total(figures.values(), name)) for name in QUOTED)
-    return (
-        f"`make bench` 用已知真相的案例给以上判定评分，括号内为 95 % 的置信区间，见[记分板]({SECTION})。\n"
-        f"规则作者未见过的日志行：故障类别正确 {right}；健康运行的日志行误报 {alarms}。\n"
-        f"全部 {len(figures)} 个集合，其中 {_unseen(figures)} 个作者仍未见过：结论错误 {wrong}，未决 {undecided}，\n"
-        f"误修健康实例 {repairs}，漏掉的 GPU 故障 {missed}。\n"
-    )
-
-
-def _chinese(share: Share) -> str:
-    return str(share).replace(" of ", "/")
+    rows = {
+        "log lines that no author of a rule had seen: failures with the right kind": right,
+        "log lines that no author of a rule had seen: lines of healthy runs that raised a false alarm": alarms,
+        f"all {len(figures)} sets, {_unseen(figures)} of them unseen: wrong verdicts": wrong,
+        "all sets: undecided": undecided,
+        "all sets: repairs of healthy instances": repairs,
+        "all sets: missed GPU faults": missed,
+    }
+    table_rows = (f"| {name} | {share} |" for name, share in rows.items())
+    return "\n".join(["| Of | Result, with the interval of 95 % |", "|---|---|", *table_rows]) + "\n"
 
 
 PAGES: Mapping[str, Mapping[str, Callable[[Figures], str]]] = {
-    "docs/diagnosis.md": {"scoreboard": table, "earlier scores": lambda _: history_table()},
-    "README.md": {"scoreboard": english_quote},
-    "README.zh-CN.md": {"scoreboard": chinese_quote},
+    "docs/diagnosis.md": {
+        "summary of the scoreboard": summary,
+        "scoreboard": table,
+        "earlier scores": lambda _: history_table(),
+    },
 }
 """For each page, the texts that it quotes, by the names in the comments around them."""
 

@@ -61,13 +61,13 @@ def single_events() -> Iterator[tuple[str, Counter[str]]]:
             return world.told(event)
 
         foreign = task_event("somebody-elses", "ecs-svc/1", "RUNNING", {})
-        yield "a task of somebody else starts or ends", world.spent(world.told(foreign))
+        yield "a task of another user starts or ends", world.spent(world.told(foreign))
         starts = [world.spent(rank(number, "RUNNING")) for number in range(8)]
         yield "a rank starts", starts[0]
         yield "the last rank of eight starts", starts[-1]
         yield "a rank ends well, others still run", world.spent(rank(0, "STOPPED", exit_code=0))
         yield (
-            "a container instance speaks: a placement, or its agent",
+            "an event of a container instance: a placement, or its agent",
             world.spent(_flap(world, world.model_instance(1))),
         )
         machine = {
@@ -77,7 +77,7 @@ def single_events() -> Iterator[tuple[str, Counter[str]]]:
         }
         words = notifications_of(machine, world.timeline.now)
         hearing = lambda: world.invoke("ecs_instance_monitor", lambda: deliver(world.recovery, words))  # noqa: E731
-        yield "EC2 speaks of a machine of somebody else", world.spent(hearing)
+        yield "an event of an EC2 instance outside the cluster", world.spent(hearing)
         failed = world.spent(rank(1, "STOPPED", exit_code=139))
         assert world.job(job_id).status is JobStatus.STOPPING
         yield "the first rank of eight fails", failed
@@ -220,8 +220,8 @@ QUEUE_FOR_THE_CONSOLE = "five minutes in which nothing happens: the queue for th
 
 MINUTES = 43_800
 VOLUMES = {
-    "a container instance speaks: a placement, or its agent": 60_000,
-    "a task of somebody else starts or ends": 5_000,
+    "an event of a container instance: a placement, or its agent": 60_000,
+    "a task of another user starts or ends": 5_000,
     "a job of 8 ranks that trains for half an hour and succeeds": 300,
     "an incident of 8 ranks, from the fault until the job runs again": 10,
     "a minute in which nothing happens, 20 instances": MINUTES,
@@ -265,7 +265,7 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
         "Lambda GB-seconds, arm64": gb_seconds,
         "DynamoDB write units": total["write units"] + recorded * RECORDED_WRITE_UNITS,
         "DynamoDB read units": total["read units"] + recorded * RECORDED_READ_UNITS,
-        "SQS requests": total["SQS"] + ticks,
+        "SQS requests, FIFO": total["SQS"] + ticks,
         "events on a bus of our own": total["bus"],
         "S3 requests": total["S3"],  # all at the price of a write, which most of them are
         "X-Ray traces": total["Lambda"],
@@ -347,26 +347,10 @@ def written(text: str, rows: dict[str, Counter[str]]) -> str:
 
 
 def summarised(text: str, rows: dict[str, Counter[str]]) -> str:
-    """A README, in either language, with its few rows and its sum made anew."""
-    for name, chinese in IN_READMES.items():
-        one = rows[name]
-        cells = f"{one['Lambda']:g} | {one['reads']:g} | {one['writes']:g} | {one['ECS'] + one['EC2']:g}"
-        for label in (name, chinese):
-            text = re.sub(rf"^\| {re.escape(label)} \| .*\|$", f"| {label} | {cells} |", text, flags=re.MULTILINE)
+    """A README, in either language, with the sum of the month made anew."""
     total = round(sum(volume * PRICES[name] for name, volume in volumes(rows).items()))
-    text = re.sub(r"About \d+ USD a month for 20", f"About {total} USD a month for 20", text)
+    text = re.sub(r"about \d+ USD a month", f"about {total} USD a month", text)
     return re.sub(r"每月约 \d+ 美元", f"每月约 {total} 美元", text)
-
-
-IN_READMES = {
-    "a task of somebody else starts or ends": "别人的任务开始或结束",
-    "a container instance speaks: a placement, or its agent": "容器实例的事件：放置任务，或 agent 断开重连",
-    "a minute in which nothing happens, 20 instances": "什么都没发生的一分钟，20 台实例",
-    "a job of 8 ranks that trains for half an hour and succeeds": "8 个 rank 的作业，训练半小时后成功",
-    "an incident of 2 ranks, from the fault until the job runs again": "2 个 rank 的故障，从发生到作业恢复运行",
-    "an incident of 8 ranks, from the fault until the job runs again": "8 个 rank 的故障，从发生到作业恢复运行",
-}
-"""The rows that the READMEs show, and what they are called in the Chinese one."""
 
 
 if __name__ == "__main__":

@@ -54,16 +54,14 @@ def test_the_tables_follow_from_the_rows(rows: dict[str, Counter[str]]) -> None:
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda page: page.name)
 def test_the_readmes_say_the_same(readme: Page, rows: dict[str, Counter[str]]) -> None:
-    """The few rows that they show, and the sum of the month."""
+    """The sum of the month with 20 instances."""
     assert cost_page.summarised(readme.text, rows) == readme.text
-    for name, chinese in cost_page.IN_READMES.items():
-        assert f"| {name} |" in readme.text or f"| {chinese} |" in readme.text
-    assert re.search(r"About \d+ USD a month for 20|每月约 \d+ 美元", readme.text)
+    assert re.search(r"about \d+ USD a month|每月约 \d+ 美元", readme.text)
 
 
 def test_what_is_not_ours_costs_no_more_than_a_look(counted: dict[str, Counter[str]]) -> None:
     """A busy account must not pay for a cluster that it hardly knows."""
-    foreign = [each for name, each in counted.items() if "somebody else" in name]
+    foreign = [each for name, each in counted.items() if "another user" in name or "outside the cluster" in name]
     assert len(foreign) == 2
     for each in foreign:
         assert each["Lambda"] == 1 and each["reads"] <= 1

@@ -34,7 +34,7 @@ def test_every_alarm_names_a_runbook_that_is_there(named: dict[str, str]) -> Non
 
 def test_every_runbook_is_of_an_alarm_or_of_an_act_by_hand(named: dict[str, str]) -> None:
     """A page that nothing leads to grows old unread."""
-    assert {page.stem for page in RUNBOOKS.glob("*.md") if page != INDEX} == {
+    assert {page.stem for page in RUNBOOKS.glob("*.md") if page != INDEX and ".zh" not in page.name} == {
         Path(page).stem for page in named.values()
     } | MANUAL
     assert not MANUAL & {Path(page).stem for page in named.values()}

@@ -22,7 +22,7 @@ from tests.infra.deployment import ACCOUNT, Deployment
 from tests.infra.test_cfn_lint import BY_PARTITION, lint
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = (ROOT / "docs/deploy.md").read_text()
+SETTINGS = (ROOT / "docs/settings.md").read_text()
 NO_VALUE = {"Ref": "AWS::NoValue"}
 RESOURCES_MAX, BYTES_MAX = 500, 1_000_000
 """Limits of a template in S3: AWS CloudFormation User Guide, "CloudFormation quotas"."""
@@ -199,7 +199,7 @@ def test_a_parameter_accepts_what_its_setting_accepts(parameter: str) -> None:
 
 
 def test_the_page_explains_every_parameter_and_its_default() -> None:
-    """In the order of the table, with the settings that docs/deploy.md explains."""
+    """In the order of the table, with the settings that docs/settings.md explains."""
     page = (ROOT / "docs/quick-start.md").read_text()
     (rows,) = [part for part in page.split("\n\n") if part.startswith("| Parameter |")]
     explained: dict[str, str] = {}
@@ -207,7 +207,7 @@ def test_the_page_explains_every_parameter_and_its_default() -> None:
         names, defaults, meaning = (cell.strip() for cell in row.strip("|").split("|"))
         values = [one.strip() for one in defaults.split(",")]
         explained |= dict(zip(names.replace("`", "").split(", "), values * 3, strict=False))
-        assert all(f"gpu-recovery:{name}`" in DEPLOY for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", meaning)), row
+        assert all(f"gpu-recovery:{name}`" in SETTINGS for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", meaning)), row
     default = {None: "required", "": "empty"}
     assert explained == {each.name: default.get(each.default, f"`{each.default}`") for each in PARAMETERS}
     asked = re.findall(r"ParameterKey=(\w+)", page)

@@ -171,12 +171,16 @@ def test_a_reserved_name_is_refused_with_its_field(name: str) -> None:
         assert refused.value.field == f"{field}.{name}"
 
 
+GUIDES = ("training", "training-library")
+"""Pages for authors of training programs."""
+
+
 def test_a_variable_that_the_documents_give_to_programs_is_accepted() -> None:
     """A distributed lock needs the address and the token; `_` and small letters are ordinary names."""
     variables = {"GPU_RECOVERY_API_URL": "https://h", "GPU_RECOVERY_TOKEN": "t", "_a": "\n", "AWS_REGION": "eu-west-1"}
     for _, document in with_variables(variables):
         parse_spec(document)
-    guide = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    guide = "".join((Path(__file__).parents[2] / f"docs/{name}.md").read_text() for name in GUIDES)
     guide += (Path(__file__).parents[2] / "agent" / "README.md").read_text()
     assert all(f"`{name}" in guide for name in VARIABLES_OF_PROGRAMS)
 
