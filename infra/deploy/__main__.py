@@ -63,7 +63,7 @@ def next_steps(name: str, settings: DeploymentSettings, outputs: Mapping[str, st
         addresses = ", ".join(settings.alert_emails)
         yield f"- Confirm the subscription in the e-mail that AWS sent to {addresses}. Until then no message arrives."
     else:
-        yield f"- Nobody is notified: alert_emails is empty. Set it in {_place(name)}, and deploy again."
+        yield f"- No e-mail is sent: alert_emails is empty. Set it in {_place(name)}, and deploy again."
     yield "- Save the deployment for the command line:"
     yield f"    {login}"
     yield "- Check it, after a minute:"

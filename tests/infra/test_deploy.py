@@ -92,7 +92,7 @@ def test_options_of_the_context_are_passed_on_and_count_in_the_next_steps(
     assert called(root).endswith(f"{root}/.make/outputs-default.json {' '.join(options)}")
     shown = capfd.readouterr().out
     assert f"gpu-recovery login default --api-url {OUTPUTS['GpuRecovery']['ApiUrl']} --auth iam" in shown
-    assert "secretsmanager" not in shown and "Nobody is notified: alert_emails is empty" in shown
+    assert "secretsmanager" not in shown and "No e-mail is sent: alert_emails is empty" in shown
 
 
 def test_a_name_is_asked_for_where_settings_files_are(root: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,9 @@ def test_the_deployment_that_a_readme_shows_can_launch_the_job_that_it_shows(pag
     words = shlex.split(roles)
     family = words[words.index("--task-definition") + 1]
     assert words[words.index("--query") + 1] == "taskDefinition.[executionRoleArn,taskRoleArn]"
-    assert commands.index(roles) < next(at for at, line in enumerate(commands) if line.startswith("make deploy CONTEXT"))
+    assert commands.index(roles) < next(
+        at for at, line in enumerate(commands) if line.startswith("make deploy CONTEXT")
+    )
     assert settings.training_task_families == (family,) and len(settings.training_role_arns) == 2
     submitted = [shlex.split(line) for line in commands if line.startswith("gpu-recovery submit --workload")]
     assert {line[line.index("--task-definition") + 1] for line in submitted} == {family}

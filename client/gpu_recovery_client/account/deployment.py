@@ -260,7 +260,7 @@ def check_subscriptions(deployment: Deployment, settings: Settings) -> Iterator[
     """Yield findings about the subscribers of the operators' topic."""
     account, topic = deployment.account, deployment.outputs["TopicArn"]
     subscriptions = [*account.items("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)]
-    why = "SNS drops messages to a subscriber that has not confirmed, so nobody learns of a failure"
+    why = "SNS drops messages to a subscriber that has not confirmed, so the operators get no e-mail about a failure"
     confirmed = 0
     for one in subscriptions:
         if not _is_pending(account, one):
@@ -290,7 +290,7 @@ def check_subscriptions(deployment: Deployment, settings: Settings) -> Iterator[
             "subscriptions",
             topic.rsplit(":", 1)[-1],
             "the operators' topic has no confirmed subscriber",
-            "nobody learns of a failure, of an instance that needs an operator, or of an alarm",
+            "operators get no e-mail about a failure, an instance that needs an operator, or an alarm",
             settings.change("alert_emails", '["oncall@example.com"]'),
         )
 

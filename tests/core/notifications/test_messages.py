@@ -24,7 +24,16 @@ from gpu_recovery.core.instance.record import HealthReport, Interruption
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
-from gpu_recovery.core.notifications import agents, fleet, foreign_tasks, instances, jobs, permissions, template
+from gpu_recovery.core.notifications import (
+    adoption,
+    agents,
+    fleet,
+    foreign_tasks,
+    instances,
+    jobs,
+    permissions,
+    template,
+)
 from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.notifications.template import Part, Phase, Severity
 from gpu_recovery.core.state_machine import Decision, EventOutcome, HistoryEntry, PendingCommand
@@ -76,7 +85,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "started_again": jobs.started_again(job),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
         "stopped_by_person": jobs.stopped_by_person(job, lost, JobStatus.CANCELED),
-        "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
+        "adoption_refused": adoption.adoption_refused(name, "task-1", reason),
         "foreign_task": foreign_tasks.foreign_task(name, 1, 0, "task-1"),
         "contact_lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
         "contact_restored": jobs.contact_restored(job, reason),
@@ -87,7 +96,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "repair_begun": instances.repair_begun(replace(machine, incident_id=""), f"{name}/3", reason, later(1_800)),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
-        "stop_timeout_too_long": jobs.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
+        "stop_timeout_too_long": adoption.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
         "deregistered": instances.deregistered(machine, f"{name}/3", reason, held=True, recovers=True),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
         "reservation_ending": instances.reservation_ending(f"cr-{name}", (name, *IDS), (name,), ending),
