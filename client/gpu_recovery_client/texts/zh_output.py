@@ -140,12 +140,12 @@ OUTPUT = {
     "not counted yet: the reconciler counts them every minute": "尚未统计：reconciler 每分钟统计一次",
     "yes: nothing is stopped, rebooted or replaced": "是：不停止、不重启、不替换任何实例",
     "on": "开启",
-    "off: a fault that a reboot does not end needs an operator": "关闭：重启不能消除的故障需要操作员处理",
+    "off: a fault that a reboot does not end needs an operator": "关闭：重启不能消除的故障需要运维人员处理",
     "HELD": "被暂缓",
     "NEEDS": "需要",
     "SINCE": "持续",
     "BECAUSE": "原因",
-    "NEEDS OPERATOR": "需操作员处理",
+    "NEEDS OPERATOR": "需运维人员处理",
     "OUT OF USE": "不分配作业",
     "CAUSE": "类别",
     "and {number} more, which `gpu-recovery instances` lists": "另有 {number} 个，见 `gpu-recovery instances`",
@@ -160,7 +160,7 @@ OUTPUT = {
     "GPU": "GPU",
     "ECS": "ECS",
     "ECS AGENT": "ECS agent",
-    "NODE AGENT": "节点 agent",
+    "NODE AGENT": "节点代理",
     "HEALTH": "健康",
     "NOTES": "说明",
     "LEMON %": "不可靠 %",
@@ -178,7 +178,7 @@ OUTPUT = {
     "gpus": "GPU",
     "ecs status": "ECS 状态",
     "ecs agent": "ECS agent",
-    "node agent": "节点 agent",
+    "node agent": "节点代理",
     "leaves": "将离开",
     "needs": "需要",
     "repair held": "维修被暂缓",
@@ -319,13 +319,13 @@ OUTPUT = {
     "healthy instances to relaunch on": "可重新启动的健康实例",
     "Another job was submitted with this key: leave --idempotency-key out, or give a new key.": "该键已用于另一个作业：不要给出 --idempotency-key，或换一个新的键。",
     "The token of a user submits jobs of this user only: leave --user and the field user out.": "用户令牌只能以该用户提交作业：不要给出 --user 和字段 user。",
-    "Ask the user of the job, or an operator.": "请联系该作业的用户或操作员。",
-    "Use a token with a higher role, or ask an operator.": "请使用角色更高的令牌，或联系操作员。",
+    "Ask the user of the job, or an operator.": "请联系该作业的用户或运维人员。",
+    "Use a token with a higher role, or ask an operator.": "请使用角色更高的令牌，或联系运维人员。",
     "`gpu-recovery list` shows the ids and names of jobs.": "用 `gpu-recovery list` 查看作业的 id 和名称。",
     "`gpu-recovery instances` shows the ids of instances.": "用 `gpu-recovery instances` 查看实例 id。",
     "Set {token} or --token to a token instead of a session of the console.": "请把 {token} 或 --token 设为令牌，而不是控制台的会话。",
     "Sign your requests: set {auth}=iam, or give --auth iam.": "请对请求签名：设置 {auth}=iam，或给出 --auth iam。",
-    "Use a role that the deployment knows (AWS_PROFILE), or ask an operator to add your role.": "请使用部署已登记的角色（AWS_PROFILE），或让操作员添加你的角色。",
+    "Use a role that the deployment knows (AWS_PROFILE), or ask an operator to add your role.": "请使用部署已登记的角色（AWS_PROFILE），或让运维人员添加你的角色。",
     (
         "API Gateway refused the request. A deployment that authorizes by IAM accepts signed requests "
         "({auth}=iam) of principals that may call `execute-api:Invoke` on it."
@@ -347,8 +347,8 @@ OUTPUT = {
     (
         "Check the token in {token}, --token or the profile. An operator issues a new token with "
         "`gpu-recovery token issue --user NAME`."
-    ): "请检查 {token}、--token 或已保存的部署中的令牌。操作员可用 `gpu-recovery token issue --user NAME` 签发新令牌。",
-    "Your role does not allow this: call as the user of the job, or ask an operator.": "你的角色不允许此操作：请以作业的用户调用，或联系操作员。",
+    ): "请检查 {token}、--token 或已保存的部署中的令牌。运维人员可用 `gpu-recovery token issue --user NAME` 签发新令牌。",
+    "Your role does not allow this: call as the user of the job, or ask an operator.": "你的角色不允许此操作：请以作业的用户调用，或联系运维人员。",
     "`gpu-recovery list` and `gpu-recovery instances` show the ids.": "用 `gpu-recovery list` 和 `gpu-recovery instances` 查看 id。",
     "`gpu-recovery status` and `gpu-recovery instances` show the present status.": "用 `gpu-recovery status` 和 `gpu-recovery instances` 查看当前状态。",
     (

@@ -95,8 +95,8 @@ const t = texts({
     noJobs: "没有作业占用该实例。",
     reserved: "为 {job} 保留：它在等待该实例。",
     waits: "{job} 在等待修复。",
-    operator: "以操作员身份登录后才能查看令牌。",
-    about: "节点 agent 的令牌。作为 ECS 守护任务运行或对上报签名的 agent 不需要令牌。",
+    operator: "以运维人员身份登录后才能查看令牌。",
+    about: "节点代理 的令牌。作为 ECS 守护任务运行或对上报签名的 agent 不需要令牌。",
   },
 });
 const TABS = ["history", "gpus", "checks", "jobs", "tokens"] as const;

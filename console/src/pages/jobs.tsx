@@ -90,7 +90,7 @@ const t = texts({
     choose: "选择 {id}",
     chooseAll: "选择本页全部作业",
     tooMany: "一次最多 {n} 个",
-    viewer: "以用户或操作员身份登录后才能更改作业。",
+    viewer: "以用户或运维人员身份登录后才能更改作业。",
     select: "选择作业后可以挂起、恢复或取消。",
     shown: "本页 {n} 个作业",
   },

@@ -124,7 +124,7 @@ const t = texts({
     breakerOpen: "熔断器已打开：不会开始任何修复。",
     breakerHalf: "熔断器半开：正以一项修复试探。",
     paused: "{by} 已暂停所有修复。",
-    deaf: "上报中断：节点 agent 没有上报。",
+    deaf: "上报中断：节点代理 没有上报。",
     observe: "仅观察：只显示决定，不执行。",
     unread: "目前无法得知。",
     openOne: "1 起事故未结束",

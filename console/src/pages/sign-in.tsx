@@ -17,7 +17,7 @@ const t = texts({
   },
   zh: {
     token: "令牌",
-    where: "令牌由操作员签发：",
+    where: "令牌由运维人员签发：",
     viewer: "以查看者身份：只看，不改",
     full: "按令牌允许的权限",
     button: "登录",

@@ -92,7 +92,7 @@ const t = texts({
     action: "恢复动作",
     address: "PCI 地址",
     raw: "完整文档（JSON）",
-    cut: "序列号只对操作员显示。",
+    cut: "序列号只对运维人员显示。",
     all: "全部",
   },
 });

@@ -94,7 +94,7 @@ const WORDS = {
       LEAVE_OUT: "避开这些实例重新启动",
       CHECK: "检查这些实例",
       RELEASE: "结束占用资源的进程",
-      PERSON: "需要操作员处理",
+      PERSON: "需要运维人员处理",
       NOTHING: "不处理",
     },
   }),
@@ -185,7 +185,7 @@ const WORDS = {
       draining: "在 ECS 中排空",
       orphaned: "有 ECS 未知的 rank",
       impaired: "被报告为受损",
-      lost: "节点 agent 失联",
+      lost: "节点代理 失联",
       leaving: "即将离开",
       disconnected: "ECS agent 已断开",
     },
@@ -207,7 +207,7 @@ const WORDS = {
       AGENT_CONNECTIVITY: "agent 连接（ECS）",
       SYSTEM_STATUS: "系统状态（EC2）",
       INSTANCE_STATUS: "实例状态（EC2）",
-      NODE_AGENT: "节点 agent",
+      NODE_AGENT: "节点代理",
     },
   }),
   health: codes<Schemas["HealthStatus"] | Schemas["GpuHealth"]>({
@@ -264,7 +264,7 @@ const WORDS = {
   }),
   role: codes<Schemas["Role"]>({
     en: { viewer: "viewer", user: "user", operator: "operator" },
-    zh: { viewer: "查看者", user: "用户", operator: "操作员" },
+    zh: { viewer: "查看者", user: "用户", operator: "运维人员" },
   }),
   queue: codes<Schemas["DeadLetterQueue"]>({
     en: { failed: "failed", undelivered: "undelivered", scheduler: "scheduler" },
@@ -272,7 +272,7 @@ const WORDS = {
   }),
   severity: codes<"SEV2" | "SEV3" | "SEV4">({
     en: { SEV2: "an operator must act", SEV3: "for your information", SEV4: "resolved" },
-    zh: { SEV2: "需要操作员处理", SEV3: "供参考", SEV4: "已解决" },
+    zh: { SEV2: "需要运维人员处理", SEV3: "供参考", SEV4: "已解决" },
   }),
 };
 export type Kind = keyof typeof WORDS;

@@ -37,7 +37,7 @@ const t = texts({
     memoryTemperature: "memory {n} °C",
   },
   zh: {
-    none: "节点 agent 尚未上报 GPU 清单。",
+    none: "节点代理 尚未上报 GPU 清单。",
     as: "截至",
     driver: "驱动 {name}",
     agent: "agent {name}",

@@ -39,7 +39,7 @@ const t = texts({
     phases: "阶段",
     lasts: "进行中",
     verdict: "结论",
-    message: "发给操作员的消息",
+    message: "发给运维人员的消息",
     passed: "检查通过的实例：{n} 个。",
     more: "另有 {n} 条未显示。",
   },

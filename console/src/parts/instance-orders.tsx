@@ -27,7 +27,7 @@ const t = texts({
   zh: {
     quarantine: "隔离",
     release: "解除隔离",
-    quarantineSays: "{id} 会在 ECS 中设为 DRAINING，在操作员解除隔离之前不接收新作业。",
+    quarantineSays: "{id} 会在 ECS 中设为 DRAINING，在运维人员解除隔离之前不接收新作业。",
     claims: "正在它上面运行的作业会继续运行，并占用 GPU 直到结束；如果重新启动，会在别处启动：",
     noClaims: "没有作业在它上面运行。",
     repair: "放弃对它的修复：它现为“{status}”。已经开始的重启无法撤销。",
@@ -36,7 +36,7 @@ const t = texts({
     releaseSays: "先检查 {id}。通过后重新接收作业；如果检查发现故障，会再次修复或隔离。",
     releaseWorking: "如果隔离时没有发现它有问题，则立即重新接收作业：仍有作业在它上面运行，所以不检查。",
     done: "{id} 现为“{status}”：",
-    signIn: "以操作员身份登录后才能这样做。",
+    signIn: "以运维人员身份登录后才能这样做。",
     already: "它已被隔离。",
     gone: "它已离开集群。",
     notOut: "只有已隔离的实例才能解除隔离。它现为“{status}”。",

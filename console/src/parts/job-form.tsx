@@ -88,7 +88,7 @@ const t = texts({
     submit: "提交",
     checkFirst: "请先检查：结果会说明作业能否启动、会等什么。",
     changed: "检查之后作业有改动：请重新检查。",
-    viewer: "以用户或操作员身份登录后才能提交作业。",
+    viewer: "以用户或运维人员身份登录后才能提交作业。",
     badLine: "环境变量第 {n} 行必须是 NAME=value",
     submitted: "{id} 已提交：",
     answer: "会发生什么",

@@ -14,7 +14,7 @@ const t = texts({
     operator: "由 {name} 隔离",
     fault: "由 gpu-recovery 因故障隔离",
     held: "修复被暂缓",
-    untilRelease: "直到操作员解除隔离",
+    untilRelease: "直到运维人员解除隔离",
     untilLimits: "直到机群限制允许修复",
   },
 });

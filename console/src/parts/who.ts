@@ -1,7 +1,7 @@
 // Names of people as the API tells them.
 import { texts } from "../texts";
 
-const t = texts({ en: { operator: "an operator" }, zh: { operator: "操作员" } });
+const t = texts({ en: { operator: "an operator" }, zh: { operator: "运维人员" } });
 /** What the API calls the holder of the operator token, which belongs to no user. */
 const NAMELESS = "an operator";
 
