@@ -306,6 +306,13 @@ def test_observe_only_drains_what_an_operator_has_quarantined_also_when_it_regis
         assert len(orders(decision, commands.DrainInstance)) == drains
 
 
+def test_a_release_from_before_the_quarantine_was_taken_over_does_not_end_it() -> None:
+    """Two operators act at the same time: what the first released is not what the second has quarantined."""
+    record = applied(_quarantine(_needs_operator(), 30))
+    assert _release(record, 20).outcome is EventOutcome.IGNORED
+    assert applied(_release(record, 40)).status is S.VERIFYING
+
+
 def test_an_operator_who_takes_a_quarantine_over_has_the_new_registration_drained() -> None:
     """In observe-only mode it was left ACTIVE, and ECS would place tasks of services on it."""
     observing = replace(ADAPTIVE, observe_only=True)

@@ -118,7 +118,8 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
     An instance that was withdrawn without evidence and has a job on it is not checked, unless a rank may run on it
     unknown to ECS.
     """
-    if event.at < instance.status_at:
+    standing = instance.quarantine
+    if event.at < instance.status_at or (standing is not None and event.at < standing.since):
         return Ignore("it was quarantined after that")
     ended = repair_ended(instance, False, f"{instance.instance_id} was released by {event.by}", context.now)
     if instance.withdrawn and instance.claims and not instance.orphaned_ranks:
