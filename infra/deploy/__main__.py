@@ -79,10 +79,11 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     known, options = parser.parse_known_args(arguments)
     environment = dict(os.environ)
     try:
-        if not known.name and not options and (deployments := names(root)):
+        has_settings = any(NAMESPACE in option for option in options)
+        if not known.name and not has_settings and (deployments := names(root)):
             raise DeploymentSettingsError(
                 f"there are settings files ({', '.join(deployments)}): give NAME=..., as in make deploy "
-                f"NAME={deployments[0]}, or CONTEXT=... for a deployment without a file"
+                f"NAME={deployments[0]}, or settings in CONTEXT=... for a deployment without a file"
             )
         if known.name:
             region = read(path_of(known.name, root), root).target.get("region")

@@ -99,6 +99,8 @@ def test_a_name_is_asked_for_where_settings_files_are(root: Path, capfd: pytest.
     """A deployment of the defaults would change the cluster and remove the subscriptions."""
     assert deploy.main(["--name", ""], root) == 2
     assert "make deploy NAME=prod" in capfd.readouterr().err and not (root / "called").exists()
+    assert deploy.main(["--name", "", "--require-approval", "never"], root) == 2  # an option that names no setting
+    assert not (root / "called").exists()
     (root / "settings/prod.toml").unlink()
     assert deploy.main(["--name", ""], root) == 0
 

@@ -93,14 +93,15 @@ def _words(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def deployed(account: Account, stack_name: str) -> Deployment | None:
-    """Return the deployment with this stack; None if the stack is not deployed."""
+    """Return the deployment with this stack; None if the stack is not deployed, or its creation failed."""
     try:
         stacks = account.call("cloudformation", "describe_stacks", StackName=stack_name)["Stacks"]
     except Refused as error:
         if error.code not in NO_STACK:
             raise
         return None
-    return next((_deployment(account, one) for one in stacks if one["StackStatus"] not in NOT_DEPLOYED), None)
+    found = (_deployment(account, one) for one in stacks if one["StackStatus"] not in NOT_DEPLOYED)
+    return next((one for one in found if one.outputs), None)  # a stack that was never complete has no outputs
 
 
 def deployments(account: Account) -> list[Deployment]:

@@ -26,7 +26,7 @@ from gpu_recovery_client.account.settings_file import folder_of, read_settings
 from gpu_recovery_client.cli.confirmation import is_interactive
 from gpu_recovery_client.cli.options import Yes
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, pause, print_view, say
-from gpu_recovery_client.errors import SettingsMissing
+from gpu_recovery_client.errors import RequestRefused, ServiceUnreachable, SettingsMissing
 from gpu_recovery_client.profiles import read_profiles
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.request_signer import region_of
@@ -112,7 +112,7 @@ def _client_of(context: typer.Context, name: str, deployment: Deployment | None)
     except SettingsMissing:
         return None
     client: RecoveryClient = connection.client(settings)
-    return client if address in settings.api_url else None
+    return client if address and address in settings.api_url else None
 
 
 def _selected(
@@ -153,16 +153,22 @@ def _selected(
 def _by_api(
     examination: Examination, client: RecoveryClient, settings: Settings, health_check: str, timeout: int, yes: bool
 ) -> bool:
-    """Make the checks that need the API. Return whether the API could read every instance."""
+    """Make the checks that need the API. Return whether the API could read every instance.
+
+    An error of the API does not hide what the account has shown: it may be the consequence of that.
+    """
     missed: list[str] = []
-    instances = list(client.instances(missed))
-    examination.check("tokens", lambda: check_tokens(client, settings, instances, now()))
-    if health_check:
-        _ask(health_check, yes)
-        examination.check(
-            "health-check",
-            lambda: run_health_check(client, health_check, timeout_s=timeout, pause=pause, report=say),
-        )
+    try:
+        instances = list(client.instances(missed))
+        examination.check("tokens", lambda: check_tokens(client, settings, instances, now()))
+        if health_check:
+            _ask(health_check, yes)
+            examination.check(
+                "health-check",
+                lambda: run_health_check(client, health_check, timeout_s=timeout, pause=pause, report=say),
+            )
+    except (RequestRefused, ServiceUnreachable) as error:
+        examination.not_checked.append(tr("deployment: {sentence}", sentence=error))
     return is_complete(missed)
 
 

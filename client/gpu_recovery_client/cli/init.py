@@ -119,9 +119,9 @@ class _Answers:
             **self.known,
             **self._families(family),
             "alert_emails": list(email) if email is not None else self._list("alert_emails"),
-            # A deployment that runs keeps what it has. `observe` and `prod` are proposed for a new deployment.
-            "adopt": self._one("adopt", "observe" if running is None else DEFAULTS["adopt"]),
-            "profile": self._one("profile", "prod" if running is None else DEFAULTS["profile"]),
+            # What runs, or has a file, keeps what it has. `observe` and `prod` are proposed for a new deployment.
+            "adopt": self._one("adopt", "observe" if self.is_new and running is None else DEFAULTS["adopt"]),
+            "profile": self._one("profile", "prod" if self.is_new and running is None else DEFAULTS["profile"]),
         }
         if self.is_new and running is None:
             values |= self._names()

@@ -16,7 +16,7 @@ from botocore.stub import Stubber
 from gpu_recovery_client import RecoveryClient
 from gpu_recovery_client.account import access, images
 from gpu_recovery_client.account.access import Account
-from gpu_recovery_client.account.deployment import Deployment, check_layer, check_subscriptions
+from gpu_recovery_client.account.deployment import Deployment, check_layer, check_subscriptions, deployed
 from gpu_recovery_client.account.examination import CHECKS, Examination
 from gpu_recovery_client.account.findings import DEFAULTS, Finding, Settings
 from gpu_recovery_client.account.images import check_health_check_image, check_image
@@ -113,6 +113,13 @@ def test_an_email_that_is_not_confirmed_is_found(account: Account, stub: Stub) -
     deployment = Deployment(account, "GpuRecovery", "CREATE_COMPLETE", {"TopicArn": TOPIC})
     (found,) = check_subscriptions(deployment, Settings({"alert_emails": ("a@example.com",)}))
     assert found.subject == "a@example.com" and "open the link in the e-mail" in found.command
+
+
+def test_a_stack_whose_creation_failed_is_not_deployed(account: Account, stub: Stub) -> None:
+    """It has no outputs, which the checks of a deployment read."""
+    stack = {"StackName": "GpuRecovery", "CreationTime": NOW, "StackStatus": "ROLLBACK_COMPLETE"}
+    stub("cloudformation").add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": "GpuRecovery"})
+    assert deployed(account, "GpuRecovery") is None
 
 
 def test_a_topic_without_any_subscriber_is_found(account: Account, stub: Stub) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from gpu_recovery_client.cli import init
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -44,3 +47,23 @@ def test_a_setting_needs_a_value(run: Run) -> None:
     """Before the account is read."""
     result = run("init", "prod", "--set", "adopt")
     assert result.exit_code == 2 and "KEY=VALUE" in result.stderr
+
+
+def test_a_file_that_leaves_a_setting_at_its_default_keeps_the_default(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`observe` and `prod` are for new deployments: here they would change one that runs."""
+    account = SimpleNamespace(account_id="111122223333", region="us-east-1")
+    survey = SimpleNamespace(
+        clusters=lambda _: {"my-gpus": 1}, instances_of=lambda *_: ([], set()), families=lambda *_: []
+    )
+    survey.default_families = lambda found: found
+    for name, value in {"Account": lambda _: account, "survey": survey, "deployments": lambda _: []}.items():
+        monkeypatch.setattr(init, name, value)
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "cdk.json").write_text("{}")
+    path = tmp_path / "settings/prod.toml"
+    path.write_text('cluster_name = "my-gpus"\n')
+    assert run("init", "prod", "--email", "a@example.com", "--yes").exit_code == 0
+    written = tomllib.loads(path.read_text())
+    assert (written["alert_emails"], written["adopt"], written["profile"]) == (["a@example.com"], "off", "dev")

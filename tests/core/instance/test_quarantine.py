@@ -293,13 +293,35 @@ def test_a_new_registration_of_a_quarantined_instance_is_drained() -> None:
 
 @pytest.mark.parametrize("returns", [True, False], ids=["it had gone", "it registers anew"])
 def test_observe_only_drains_what_an_operator_has_quarantined_also_when_it_registers_again(returns: bool) -> None:
-    """The operator's request is carried out in full, whatever the mode. What gpu-recovery decides is not."""
-    for quarantined, drains in ((applied(_quarantine(available())), 1), (_needs_operator(), 0)):
+    """The operator's request is carried out in full, whatever the mode. What gpu-recovery decides is not.
+
+    The third record is of an earlier release, and counts as an operator's.
+    """
+    old = replace(_needs_operator(), quarantine=None)
+    for quarantined, drains in ((applied(_quarantine(available())), 1), (_needs_operator(), 0), (old, 1)):
         gone = applied(tell(quarantined, observed(2, ecs_status="INACTIVE"), now=later(60)))
         record = gone if returns else quarantined
         decision = tell(record, _registered_anew(1), replace(ADAPTIVE, observe_only=True), later(120))
         assert decision.record.status is S.QUARANTINED
         assert len(orders(decision, commands.DrainInstance)) == drains
+
+
+def test_a_release_from_before_the_quarantine_was_taken_over_does_not_end_it() -> None:
+    """Two operators act at the same time: what the first released is not what the second has quarantined."""
+    record = applied(_quarantine(_needs_operator(), 30))
+    assert _release(record, 20).outcome is EventOutcome.IGNORED
+    assert applied(_release(record, 40)).status is S.VERIFYING
+
+
+def test_an_operator_who_takes_a_quarantine_over_has_the_new_registration_drained() -> None:
+    """In observe-only mode it was left ACTIVE, and ECS would place tasks of services on it."""
+    observing = replace(ADAPTIVE, observe_only=True)
+    gone = applied(tell(_needs_operator(), observed(2, ecs_status="INACTIVE"), now=later(60)))
+    back = applied(tell(gone, _registered_anew(1), observing, later(120)))
+    request = events.QuarantineRequested(at=later(180), by="ada")
+    decision = tell(back, request, observing, later(180))
+    assert decision.record.status is S.QUARANTINED and decision.record.drained
+    assert len(orders(decision, commands.DrainInstance)) == 1
 
 
 def test_an_operator_hears_that_the_instance_is_back_in_quarantine() -> None:

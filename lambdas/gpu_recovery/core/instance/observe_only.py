@@ -74,7 +74,8 @@ def _untouched(instance: Instance, step: Step) -> Step:
     If a drain is withheld, the instance is not marked as drained, and so it is not activated later. The drain of an
     operator's quarantine is carried out, also under a new registration.
     """
-    by_operator = instance.quarantine is not None and instance.quarantine.by
+    standing = instance.standing_quarantine
+    by_operator = standing is not None and standing.by
     kept = (commands.DrainInstance,) if by_operator else ()
     remaining = tuple(c for c in step.commands if isinstance(c, kept) or not isinstance(c, _DESTRUCTIVE))
     drained = not by_operator and any(isinstance(command, commands.DrainInstance) for command in step.commands)

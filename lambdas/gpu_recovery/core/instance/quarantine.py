@@ -16,7 +16,7 @@ from gpu_recovery.core.instance.effects import (
     stop_check,
     verify,
 )
-from gpu_recovery.core.instance.record import CheckRun, Instance, InstanceStatus, Quarantine
+from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Quarantine
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
 
@@ -74,7 +74,9 @@ def quarantine_requested(
         return Ignore("it is quarantined already")
     if instance.needs_operator:  # from now on a stop and start does not end it either
         reason = f"{reason}; before that: {instance.reason}"
-        return Step(instance.status, reason, {"quarantine": replace(by_operator, reason=reason)})
+        # In observe-only mode a new registration was not drained for the quarantine of gpu-recovery.
+        changes, draining = drain(instance) if instance.ecs_status != EcsStatus.DRAINING else ({}, ())
+        return Step(instance.status, reason, {**changes, "quarantine": replace(by_operator, reason=reason)}, draining)
     orders: tuple[Any, ...] = ()
     orphan: CheckRun | None = None
     if instance.check is not None:
@@ -116,7 +118,8 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
     An instance that was withdrawn without evidence and has a job on it is not checked, unless a rank may run on it
     unknown to ECS.
     """
-    if event.at < instance.status_at:
+    standing = instance.quarantine
+    if event.at < instance.status_at or (standing is not None and event.at < standing.since):
         return Ignore("it was quarantined after that")
     ended = repair_ended(instance, False, f"{instance.instance_id} was released by {event.by}", context.now)
     if instance.withdrawn and instance.claims and not instance.orphaned_ranks:

@@ -1,0 +1,55 @@
+"""The verb doctor with the name of a deployment: what it says if the API, or the stack itself, does not work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery_client.account.deployment import Deployment
+from gpu_recovery_client.account.examination import Examination
+from gpu_recovery_client.account.findings import Finding
+from gpu_recovery_client.cli import doctor
+from typer.testing import Result
+
+from tests.client.conftest import URL, FakeApi, problem
+
+LOST = Finding("functions", "job_api", "the function has lost its layer", "each invocation fails", "make deploy")
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def diagnosed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Runs the verb for a stack with these outputs, a function of which has lost its layer."""
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "cdk.json").write_text("{}")
+    (tmp_path / "settings/prod.toml").write_text('region = "us-east-1"\n')
+
+    def examine(examination: Examination, *_: Any) -> None:
+        examination.findings.append(LOST)
+
+    def invoke(outputs: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        stack = Deployment(None, "GpuRecovery", "UPDATE_COMPLETE", outputs)  # type: ignore[arg-type]
+        monkeypatch.setattr(doctor, "deployed", lambda account, name: stack)
+        monkeypatch.setattr(doctor, "examine_account", lambda *_: None)
+        monkeypatch.setattr(doctor, "examine_deployment", examine)
+        result = run("doctor", "prod", "--json")
+        return result.exit_code, json.loads(result.stdout)
+
+    return invoke
+
+
+def test_an_api_that_fails_does_not_hide_why_it_fails(diagnosed: Any, api: FakeApi) -> None:
+    """The verb is called because the API does not answer, and the account shows the cause."""
+    api.answer = lambda request: problem(500, "The request failed", "see the log")
+    code, view = diagnosed({"ApiId": URL.split("//")[1].split(".")[0]})
+    assert code == 1 and [one["sentence"] for one in view["findings"]] == [LOST.sentence]
+    assert view["not_checked"] == ["deployment: The request failed (500): see the log"]
+
+
+def test_a_stack_without_the_output_of_its_api_is_not_taken_for_another(diagnosed: Any, api: FakeApi) -> None:
+    """The selected deployment may be any other, and --health-check would take an instance of it out of use."""
+    _, view = diagnosed({"ApiUrl": "https://other"})
+    assert api.requests == [] and view["not_checked"][0].startswith("tokens: no token of the API is saved")
