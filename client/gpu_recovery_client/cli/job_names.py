@@ -31,29 +31,43 @@ NOT_ENDED = tuple(status for status in JobStatus if status not in TERMINAL)
 ENDED = tuple(status for status in JobStatus if status in TERMINAL)
 
 
-def job_ids_of(client: RecoveryClient, texts: Iterable[str]) -> list[str]:
-    """Return the ids of jobs that are given by their ids or names."""
-    return [job_id_of(client, text) for text in texts]
+def own_job_ids_of(client: RecoveryClient, texts: Iterable[str]) -> list[str]:
+    """Return the ids of jobs that are given by their ids, or by their names if they are jobs of the caller.
+
+    Commands that change a job use this function: a name must not mean the job of a stranger.
+
+    Raises:
+        ClientError: only other users have jobs with this name, or several jobs with this name have not ended.
+    """
+    return [job_id_of(client, text, own_only=True) for text in texts]
 
 
-def job_id_of(client: RecoveryClient, text: str) -> str:
+def job_id_of(client: RecoveryClient, text: str, own_only: bool = False) -> str:
     """Return the id of the job that an id or a name means.
 
     An id has precedence. A name means the job of the caller that has not ended, else that of another user, else the
     newest ended job of the caller, else of another user. Any other text is returned, so that the API refuses it.
 
+    Args:
+        own_only: a name means no job of another user.
+
     Raises:
-        ClientError: several jobs with this name have not ended.
+        ClientError: several jobs with this name have not ended, or with `own_only` only other users have such jobs.
     """
     if GENERATED_ID.fullmatch(text) or not NAME.fullmatch(text) or _is_id(client, text):
         return text
     own = str(client.me().get("user"))
-    found = (
-        _not_ended(client, text, own)
-        or _not_ended(client, text, None)
-        or _newest_ended(client, text, own)
-        or _newest_ended(client, text, None)
-    )
+    mine = _not_ended(client, text, own)
+    others = [] if mine else _not_ended(client, text, None)
+    if own_only:
+        found = mine or _newest_ended(client, text, own)
+        if others and not found:
+            ids = ", ".join(others[:SHOWN_MAX])
+            raise ClientError(
+                tr("only other users have jobs with the name {name}; give an id: {ids}", name=text, ids=ids)
+            )
+    else:
+        found = mine or others or _newest_ended(client, text, own) or _newest_ended(client, text, None)
     if len(found) > 1:
         ids = ", ".join(found[:SHOWN_MAX])
         raise ClientError(tr("several jobs with the name {name} have not ended; give an id: {ids}", name=text, ids=ids))

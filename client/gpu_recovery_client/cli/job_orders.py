@@ -9,7 +9,7 @@ import typer
 from gpu_recovery.core.job.status import WAITING, JobStatus
 
 from gpu_recovery_client.cli.confirmation import confirm, confirm_all
-from gpu_recovery_client.cli.job_names import NOT_ENDED, job_ids_of, jobs_of_statuses
+from gpu_recovery_client.cli.job_names import NOT_ENDED, jobs_of_statuses, own_job_ids_of
 from gpu_recovery_client.cli.options import Because, JobIds, User, Yes
 from gpu_recovery_client.cli.output import AsJson, say
 from gpu_recovery_client.cli.several import for_each
@@ -106,7 +106,7 @@ def _names(
     if user is not None and not every:
         raise typer.BadParameter(tr("goes with --all"), param_hint="--user")
     if jobs:
-        return job_ids_of(client, jobs)
+        return own_job_ids_of(client, jobs)
     caller = client.me()
     owner = user if user is not None or caller.get("role") == OPERATOR else str(caller.get("user"))
     found = jobs_of_statuses(client, statuses, user=owner, fields="list")

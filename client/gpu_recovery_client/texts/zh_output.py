@@ -386,6 +386,7 @@ OUTPUT = {
     "must be a whole number, not {value}": "必须是整数，而不是 {value}",
     "must be one of {choices}, not {value}": "必须是 {choices} 之一，而不是 {value}",
     "name": "名称",
+    "only other users have jobs with the name {name}; give an id: {ids}": "只有其他用户有名称为 {name} 的作业；请给出 id：{ids}",
     "several jobs with the name {name} have not ended; give an id: {ids}": "有多个名称为 {name} 的作业尚未结束；请给出 id：{ids}",
     "there are too many arguments: {words}": "参数过多：{words}",
     "there is no option {name}": "没有选项 {name}",

@@ -44,7 +44,7 @@ def test_a_name_means_the_job_that_has_not_ended_else_the_newest(
     assert json.loads(run("status", "night", "--json").stdout)["job_id"] == ids[meant]
 
 
-@pytest.mark.parametrize("verb", ["status", "logs", "explain", "cancel", "suspend", "resume"])
+@pytest.mark.parametrize("verb", ["status", "logs", "explain"])
 def test_an_ambiguous_name_is_refused_with_the_ids(run: Run, api: Any, verb: str) -> None:
     """Nothing is changed, and the error says what to give."""
     ids = named(api, ("ana", "RUNNING"), ("ben", "QUEUED"), ("ben", "FAILED"))
@@ -55,8 +55,43 @@ def test_an_ambiguous_name_is_refused_with_the_ids(run: Run, api: Any, verb: str
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume"])
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (
+            [("ana", "RUNNING"), ("ana", "QUEUED")],
+            "several jobs with the name night have not ended; give an id: {0}, {1}",
+        ),
+        ([("ben", "RUNNING")], "only other users have jobs with the name night; give an id: {0}"),
+    ],
+)
+def test_an_order_by_name_changes_no_job_that_the_caller_may_not_have_meant(
+    run: Run, api: Any, verb: str, jobs: list[tuple[str, str]], message: str
+) -> None:
+    """An operator may change every job, so the name of a stranger's job needs its id."""
+    api.me = {"user": "ana", "role": "operator"}
+    ids = named(api, *jobs)
+    result = run(verb, "night")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message.format(*ids) in result.stderr
+    assert not [one for one in api.requests if one.method == "POST"]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume"])
+def test_an_order_goes_to_the_own_ended_job_rather_than_to_the_running_job_of_another(
+    run: Run, api: Any, verb: str
+) -> None:
+    """The API then refuses it; the other job is untouched."""
+    api.me = {"user": "ana", "role": "operator"}
+    own, _ = named(api, ("ana", "SUCCEEDED"), ("ben", "RUNNING"))
+    run(verb, "night")
+    assert {one.url.path for one in api.requests if one.method == "POST"} <= {f"/prod/api/v2/jobs/{own}/{verb}"}
+
+
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume"])
 def test_an_order_goes_to_the_job_of_the_name(run: Run, api: Any, verb: str) -> None:
     """By its id, which the answer shows."""
+    api.me = {"user": "ana", "role": "user"}
     (job,) = named(api, ("ana", "RUNNING"))
     assert run(verb, "night").stdout.startswith(job)
     assert [one.url.path for one in api.requests if one.method == "POST"] == [f"/prod/api/v2/jobs/{job}/{verb}"]
@@ -64,6 +99,7 @@ def test_an_order_goes_to_the_job_of_the_name(run: Run, api: Any, verb: str) -> 
 
 def test_a_question_names_the_id(run: Run, api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the answer is about one job."""
+    api.me = {"user": "ana", "role": "user"}
     monkeypatch.setattr("gpu_recovery_client.cli.confirmation.is_interactive", lambda: True)
     (job,) = named(api, ("ana", "RUNNING"))
     assert f"Cancel {job}? [y/N]" in run("cancel", "night", stdin="n\n").stderr
