@@ -87,14 +87,22 @@ def run_health_check(
         report: receives the status, whenever it changes.
     """
     log = f"gpu-recovery explain {instance_id}"
-    if why := unfit(api.instance(instance_id)):
+    why = unfit(api.instance(instance_id))
+    if not why:
+        try:
+            api.quarantine(instance_id, BECAUSE)
+            view = _wait(api, instance_id, {QUARANTINED}, timeout_s, pause, report)
+            why = f"it works for {', '.join(sorted(view['claims']))}" if view.get("claims") else ""
+            if view["status"] == QUARANTINED:
+                api.release(instance_id)
+        except BaseException:
+            report(f"{instance_id}: it may still be quarantined; to end that: gpu-recovery release {instance_id}")
+            raise
+    if why:
         sentence = f"no health check was made on the instance: {why}"
         yield Finding("health-check", instance_id, sentence, "only an idle instance is checked", log)
         return
-    api.quarantine(instance_id, BECAUSE)
-    view = _wait(api, instance_id, {QUARANTINED}, timeout_s, pause, report)
     if view["status"] == QUARANTINED:
-        api.release(instance_id)
         view = _wait(api, instance_id, {AVAILABLE}, timeout_s, pause, report, left=QUARANTINED)
     if view["status"] == AVAILABLE:
         return

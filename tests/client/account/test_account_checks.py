@@ -311,6 +311,32 @@ def test_an_instance_that_is_in_use_is_left_alone(api: Machine, why: str) -> Non
     assert why in found.sentence and api.calls == []
 
 
+def test_a_job_that_was_placed_before_the_quarantine_leaves_no_check() -> None:
+    """The release of an instance with a job makes no health check, so AVAILABLE would prove nothing."""
+    api = Machine("AVAILABLE", "QUARANTINED", "AVAILABLE")
+    looked = iter([{}, {"sft-1": 1}, {"sft-1": 1}])
+    look = api.instance
+
+    def instance(instance_id: str) -> dict[str, Any]:
+        return look(instance_id) | {"claims": next(looked)}
+
+    api.instance = instance  # type: ignore[method-assign]
+    (found,) = run_health_check(api, "i-1", timeout_s=60, pause=lambda s: None, report=lambda text: None)
+    assert "it works for sft-1" in found.sentence and api.calls == ["quarantine", "release"]
+
+
+def test_an_interrupted_health_check_names_the_command_that_ends_the_quarantine() -> None:
+    """Nothing but a release ends the quarantine of an operator."""
+    api, told = Machine("AVAILABLE", "CHECKING"), list[str]()
+
+    def pause(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        [*run_health_check(api, "i-1", timeout_s=60, pause=pause, report=told.append)]
+    assert told[-1].endswith("gpu-recovery release i-1")
+
+
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
