@@ -226,7 +226,7 @@ def test_a_stale_writer_is_refused_and_an_agent_that_is_twice_refused_ends(fleet
     assert answer["last"] >= heard
     assert fleet.report(fleet.at, 1_000)[0] == 200
     wait_until(lambda: road.told[-1][0]["sequence"] > 1_000, node.said)
-    assert "409 stale_sequence: going on from 1000" in node.said() and agent.poll() is None
+    assert "409 stale_sequence: continuing from 1000" in node.said() and agent.poll() is None
     assert fleet.report(fleet.at, 2_000)[0] == 200
     wait_until(lambda: agent.poll() is not None, node.said)
     assert agent.returncode == DO_NOT_RESTART, node.said()
@@ -251,7 +251,7 @@ def test_a_forced_cancel_ends_a_rank_that_ignores_sigterm(fleet: Fleet) -> None:
     fleet.becomes(job_id, "CANCELED")
     assert fleet.task(job_id)["exit_code"] == 128 + signal.SIGKILL
     assert f"to stop job {job_id}, attempt 1: SIGTERM" in node.said()
-    assert "its time is over: SIGKILL" in node.said()
+    assert "the order has expired: SIGKILL" in node.said()
     told = wait_until(lambda: [b["exits"] for b, status in road.told if "exits" in b and status == 200], node.said)
     assert [(one["job"], one["signal"]) for one in told[-1]] == [(job_id, signal.SIGKILL)]
 
@@ -333,7 +333,7 @@ def test_a_forced_cancel_ends_a_rank_that_ecs_does_not_know(fleet: Fleet) -> Non
     assert servers.post(forget, fleet.state, {"task": task["task_id"]}) == {"forgotten": task["task_id"]}
     begun = len(road.told)
     fleet.client.cancel(job_id, force=True)
-    wait_until(lambda: "its time is over: SIGKILL" in node.said().partition(f"to stop job {job_id}")[2], node.said)
+    wait_until(lambda: "the order has expired: SIGKILL" in node.said().partition(f"to stop job {job_id}")[2], node.said)
     wait_until(lambda: not Path(f"/proc/{task['pid']}").exists(), "the rank lives on")
     told = wait_until(
         lambda: [b["exits"] for b, status in road.told[begun:] if "exits" in b and status == 200], node.said

@@ -181,7 +181,7 @@ time.sleep(600)
     found, _, err = place.ended(rank)
     assert found == status
     assert place.exit() == {"signal": status - 128, "notice": True}
-    assert b"the grace is over" in err and (b"SIGKILL" in err) == (handler == "SIG_IGN")
+    assert b"the grace period is over" in err and (b"SIGKILL" in err) == (handler == "SIG_IGN")
 
 
 @pytest.mark.parametrize("rank_number", ["0", "1"])
@@ -389,7 +389,7 @@ def test_a_rehearsal_suspends_the_command_and_begins_it_again(place: Place, how:
     status, out, err = place.ended(rank)
     saved = (place.folder / "checkpoint").read_text()
     assert (status, out.decode().split("\n")) == (4, ["from 0", f"from {saved}", ""])
-    assert b"left by itself; status 75" in err and b"no agent will report this rank" not in err
+    assert b"the command exited by itself; status 75" in err and b"no agent will report this rank" not in err
     assert place.node.files() == []
 
 
@@ -399,7 +399,7 @@ def test_a_rehearsal_shows_what_a_command_loses_that_does_not_ask(place: Place) 
     marks += 'touch "$GPU_RECOVERY_NOTICE/asked"; sleep 600'
     rank = place.node.rank("sh", "-c", marks, GPU_RECOVERY_SIMULATE="0.1", SUSPEND_GRACE_S="1", JOB_ID="")
     status, _, err = place.ended(rank)
-    assert status == 6 and b"by force" in err
+    assert status == 6 and b"the command was killed, and unsaved work is lost" in err
     short = place.node.rank("sh", "-c", "exit 5", GPU_RECOVERY_SIMULATE="600", JOB_ID="")
     status, _, err = place.ended(short)
     assert status == 5 and b"before there was a notice" in err
