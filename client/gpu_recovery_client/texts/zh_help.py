@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 HELP = {
-    "* stands for any; none removes a limit.": "* 表示任意；none 取消限额。",
+    "* stands for any; none removes a limit.": "* 表示任意；none 取消配额。",
     "A comment, shown in the list.": "备注，显示在列表中。",
     "A deployment saved by `gpu-recovery login`; else GPU_RECOVERY_PROFILE.": "由 `gpu-recovery login` 保存的部署；缺省取 GPU_RECOVERY_PROFILE。",
-    "A document in JSON or YAML that replaces all limits.": "JSON 或 YAML 文件，替换全部限额。",
+    "A document in JSON or YAML that replaces all limits.": "JSON 或 YAML 文件，替换全部配额。",
     (
         "A job waits until it is resumed, and keeps its position in the queue. A terminal asks for "
         "confirmation only for --all or several jobs."
@@ -25,8 +25,8 @@ HELP = {
     "Arguments": "参数",
     "By id; since: the latest change of status first; lemon: the least reliable first.": "按 id；since：状态最近变化的在前；lemon：最不可靠的在前。",
     "By time of submission, newest first if not given; status: the live jobs first.": "按提交时间，缺省最新的在前；status：未结束的作业在前。",
-    "Close the circuit breaker.": "关闭熔断器。",
-    "Close the circuit breaker. Held repairs may begin. Old evidence is checked again first.": "关闭熔断器，被暂缓的维修可以开始。旧的证据会先重新检查。",
+    "Close the circuit breaker.": "闭合熔断器。",
+    "Close the circuit breaker. Held repairs may begin. Old evidence is checked again first.": "闭合熔断器，被暂缓的修复可以开始。旧的证据会先重新检查。",
     "Commands": "命令",
     "Container whose exit code decides.": "以其退出码为准的容器。",
     "Continue after the page that showed this cursor.": "从给出该游标的那一页之后继续。",
@@ -36,7 +36,7 @@ HELP = {
     "Do not ask for confirmation.": "不要求确认。",
     "Dumps are those of PyTorch's flight recorder. Files are diagnosed here, without a deployment.": "转储指 PyTorch flight recorder 的转储。文件在本机诊断，无需部署。",
     "ECS family, or family:revision.": "ECS 任务定义的 family，或 family:revision。",
-    "Cancel jobs: their ranks are stopped, and the jobs end.": "终止作业：先停止其 rank。",
+    "Cancel jobs: their ranks are stopped, and the jobs end.": "取消作业：停止其 rank，作业结束。",
     "End the sandbox.": "结束沙箱。",
     "Every such job: your own, or as an operator of every user or of --user.": "所有这类作业：自己的作业；运维人员则为所有用户或 --user 的作业。",
     "Examples:": "示例：",
@@ -83,9 +83,9 @@ HELP = {
     "Language of the report; else that of the command line.": "报告的语言；缺省与命令行相同。",
     "Largest number of counted attempts.": "计数尝试的最大次数。",
     "Largest number of messages.": "消息的最大条数。",
-    "Let no repair begin until `unpause`.": "在 `unpause` 之前不开始任何维修。",
-    "Let no repair begin until `unpause`. Repairs that EC2 has begun continue.": "在 `unpause` 之前不开始任何维修。EC2 已经开始的维修继续进行。",
-    "Let repairs begin again.": "允许维修重新开始。",
+    "Let no repair begin until `unpause`.": "在 `unpause` 之前不开始任何修复。",
+    "Let no repair begin until `unpause`. Repairs that EC2 has begun continue.": "在 `unpause` 之前不开始任何修复。EC2 已经开始的修复继续进行。",
+    "Let repairs begin again.": "允许修复重新开始。",
     "Lifetime of the token, such as 90d or 12h.": "令牌的有效期，例如 90d 或 12h。",
     "List jobs, the newest first.": "列出作业，最新的在前。",
     "List the instances, or show one.": "列出实例，或显示一个实例。",
@@ -122,7 +122,7 @@ HELP = {
     "Open the page in a browser.": "在浏览器中打开页面。",
     "Open the web console, and print a session to paste there.": "打开 Web 控制台，并打印供粘贴的会话。",
     "Options": "选项",
-    "People and limits": "用户与限额",
+    "People and limits": "用户与配额",
     "Preset of the recovery policy.": "恢复策略的预设。",
     "Print new lines until the job ends.": "持续打印新行，直到作业结束。",
     "Print the answer of the API as JSON; short for -o json.": "以 JSON 打印 API 的响应；等同于 -o json。",
@@ -138,7 +138,7 @@ HELP = {
     (
         "Remove a saved deployment and its token. The token itself stays valid: `gpu-recovery token revoke` ends it."
     ): "删除已保存的部署及其令牌。令牌本身仍然有效：用 `gpu-recovery token revoke` 吊销。",
-    "Repair that ends a GPU fault.": "能消除 GPU 故障的维修方式。",
+    "Repair that ends a GPU fault.": "能消除 GPU 故障的修复方式。",
     "Return instances to use: each must pass a health check.": "让实例重新投入使用：每个实例必须先通过健康检查。",
     "Revoke a token: within a minute every API rejects it.": "吊销令牌：一分钟之内所有 API 都会拒绝它。",
     "Role of the session, at most that of your token, which is the default.": "会话的角色，不高于令牌的角色；缺省与令牌相同。",
@@ -160,23 +160,23 @@ HELP = {
     "Seconds that rank 0 has to save its state when the job is suspended.": "作业被挂起时，rank 0 保存状态的秒数。",
     "Send dead letters to their functions again.": "把死信重新发送给对应的函数。",
     "Send dead letters to their functions again. Remove the cause first.": "把死信重新发送给对应的函数。请先排除原因。",
-    "Set limits; limits that are not named stay.": "设置限额；未给出的限额不变。",
+    "Set limits; limits that are not named stay.": "设置配额；未给出的配额不变。",
     (
         "Set limits; limits that are not named stay. Refused if another caller changes them at the same time."
-    ): "设置限额；未给出的限额不变。若同时有其他调用者修改，则拒绝。",
+    ): "设置配额；未给出的配额不变。若同时有其他调用者修改，则拒绝。",
     "Show and set how many instances each user may use at once.": "显示和设置每个用户可同时使用的实例数。",
     "Show completion for the current shell, to copy it or customize the installation.": "显示当前 shell 的补全脚本，供复制或自行安装。",
     "Show every e-mail that the operators have received.": "显示运维人员收到的每封邮件。",
     "Show one job: its status, the reason, and its attempts.": "显示一个作业：状态、原因和各次尝试。",
-    "Show the fleet limits: repair budget, circuit breaker, pause.": "显示整体限制：维修预算、熔断器、暂停。",
-    "Show the limits as they are set, and their usage.": "显示所设的限额及其使用情况。",
+    "Show the fleet limits: repair budget, circuit breaker, pause.": "显示机群限制：修复预算、熔断器、暂停。",
+    "Show the limits as they are set, and their usage.": "显示所设的配额及其使用情况。",
     "Show this message and exit.": "显示本帮助并退出。",
     "Show waiting jobs with their wait reasons, and running jobs.": "显示等待中的作业及其原因，以及运行中的作业。",
     "Show whether the sandbox runs; the exit code is 1 if it does not.": "显示沙箱是否在运行；未运行时退出码为 1。",
     (
         "Shows the instances under repair, the held repairs, and every other instance that gets no job, "
         "with their reasons."
-    ): "显示维修中的实例、被暂缓的维修，以及其他不分配作业的实例和原因。",
+    ): "显示修复中的实例、被暂缓的修复，以及其他不分配作业的实例和原因。",
     "Start a sandbox, deploy into it and leave it running.": "启动沙箱，完成部署并保持运行。",
     (
         "Start a sandbox, deploy into it and leave it running. A sandbox that already runs there is ended first."
@@ -231,20 +231,20 @@ HELP = {
     "json or yaml: the answer of the API; wide: every column, no line folded; name: ids only.": "json 或 yaml：API 的响应；wide：全部列且不折行；name：只打印 id。",
     "viewer reads; user also submits, and controls own jobs; operator does everything.": "viewer 只读；user 还可提交作业并管理自己的作业；operator 可执行一切操作。",
     "AWS region; else that of the file or of AWS_REGION.": "AWS 区域；缺省取文件中的区域或 AWS_REGION。",
-    "AWS region; else that of the settings file or of AWS_REGION.": "AWS 区域；缺省取配置文件中的区域或 AWS_REGION。",
+    "AWS region; else that of the settings file or of AWS_REGION.": "AWS 区域；缺省取设置文件中的区域或 AWS_REGION。",
     "Address to notify; may be repeated.": "接收通知的邮箱地址；可重复给出。",
     "Also run one health check on this idle instance, and wait for it.": "另外在这个空闲实例上运行一次健康检查，并等待结果。",
     "Any other setting; may be repeated.": "任意其他设置；可重复给出。",
-    "Ask the AWS account, and write the settings file of one deployment.": "查询 AWS 账户，写出一个部署的配置文件。",
+    "Ask the AWS account, and write the settings file of one deployment.": "查询 AWS 账户，写出一个部署的设置文件。",
     "Deployment on AWS": "AWS 上的部署",
-    "Deployment with the settings file settings/NAME.toml.": "配置文件为 settings/NAME.toml 的部署。",
+    "Deployment with the settings file settings/NAME.toml.": "设置文件为 settings/NAME.toml 的部署。",
     "ECS cluster with the GPU instances.": "含 GPU 实例的 ECS 集群。",
-    "ECS cluster, if no settings file and no stack names it.": "ECS 集群；仅在配置文件和 CloudFormation 栈都没有给出时需要。",
+    "ECS cluster, if no settings file and no stack names it.": "ECS 集群；仅在设置文件和 CloudFormation 栈都没有给出时需要。",
     "Leave out a check; may be repeated.": "跳过一项检查；可重复给出。",
     "Longest wait for the health check, in seconds.": "等待健康检查的最长时间，单位秒。",
     "Say what would fail in the account or the deployment, and how to fix it.": "找出账户或部署中会出错的地方，并给出修复方法。",
-    "Task definition family of training jobs; may be repeated.": "训练作业的任务定义系列；可重复给出。",
+    "Task definition family of training jobs; may be repeated.": "训练作业的任务定义 family；可重复给出。",
     "The account is only read. A terminal asks for each setting and proposes what the account has. A script gives options; what it leaves out is taken from the account. An existing file keeps its lines and comments: only changed settings are replaced, after the difference is shown and confirmed (--yes in a script).": "对账户只读取。在终端上逐项询问，并以账户中的内容作为建议值。脚本用选项给出设置，没有给出的从账户中取得。已有文件的其他行和注释保持不变：先显示差异，确认后只替换有变化的设置（脚本中用 --yes）。",
-    "With NAME the settings are those of its file, before and after the deployment. Without NAME they are those of the deployment that is selected. AWS is read with your own credentials, and nothing is changed. Only --health-check takes the instance out of use while the check runs. Exit code 0: nothing would fail, and every check was made.": "给出 NAME 时，部署前后都使用其配置文件中的设置。不给出 NAME 时，使用所选部署的设置。用你自己的凭证读取 AWS，不做任何修改。只有 --health-check 会在检查期间停用该实例。退出码 0：没有会出错的地方，且所有检查都已完成。",
+    "With NAME the settings are those of its file, before and after the deployment. Without NAME they are those of the deployment that is selected. AWS is read with your own credentials, and nothing is changed. Only --health-check takes the instance out of use while the check runs. Exit code 0: nothing would fail, and every check was made.": "给出 NAME 时，部署前后都使用其设置文件中的设置。不给出 NAME 时，使用所选部署的设置。用你自己的凭证读取 AWS，不做任何修改。只有 --health-check 会在检查期间停用该实例。退出码 0：没有会出错的地方，且所有检查都已完成。",
 }
 """Texts of the help by their English form."""
