@@ -1,7 +1,8 @@
-"""The scoreboard as text: the tables of docs/diagnosis.md."""
+"""The scoreboard as text: the tables of docs/diagnosis.md and its Chinese page."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,12 +72,53 @@ def summary(figures: Figures) -> str:
     return "\n".join(["| Of | Result, with the interval of 95 % |", "|---|---|", *table_rows]) + "\n"
 
 
+CHINESE = {
+    "log lines that no author of a rule had seen: failures with the right kind": (
+        "规则作者没有见过的日志行：种类正确的失败"
+    ),
+    "log lines that no author of a rule had seen: lines of healthy runs that raised a false alarm": (
+        "规则作者没有见过的日志行：引起误报的正常运行的行"
+    ),
+    r"all (\d+) sets, (\d+) of them unseen: wrong verdicts": r"全部 \1 组，其中 \2 组没有见过：错误的结论",
+    "all sets: undecided": "全部各组：未判定",
+    "all sets: repairs of healthy instances": "全部各组：对健康实例的修复",
+    "all sets: missed GPU faults": "全部各组：漏掉的 GPU 故障",
+    "Of": "对象",
+    "Result, with the interval of 95 %": "结果，附 95 % 区间",
+    "Set": "组",
+    "Seen": "见过",
+    "Right kind": "种类正确",
+    "False alarms": "误报",
+    "Verdict right": "结论正确",
+    "Verdict wrong": "结论错误",
+    "Undecided": "未判定",
+    "Wrongful repairs": "误修",
+    "Missed GPU faults": "漏掉的 GPU 故障",
+    "Part": "部分",
+    "Right kind at first": "最初的种类正确",
+    "Right kind unseen": "没有见过时的种类正确",
+}
+"""The words of the tables in Chinese, by pattern. Each pattern is a whole cell."""
+
+
+def _chinese(quote: Callable[[Figures], str]) -> Callable[[Figures], str]:
+    def translated(figures: Figures) -> str:
+        text = quote(figures)
+        for english, chinese in CHINESE.items():
+            text = re.sub(rf"(?<=\| ){english}(?= \|)", chinese, text)
+        return text
+
+    return translated
+
+
+QUOTES: Mapping[str, Callable[[Figures], str]] = {
+    "summary of the scoreboard": summary,
+    "scoreboard": table,
+    "earlier scores": lambda _: history_table(),
+}
 PAGES: Mapping[str, Mapping[str, Callable[[Figures], str]]] = {
-    "docs/diagnosis.md": {
-        "summary of the scoreboard": summary,
-        "scoreboard": table,
-        "earlier scores": lambda _: history_table(),
-    },
+    "docs/diagnosis.md": QUOTES,
+    "docs/diagnosis.zh.md": {name: _chinese(quote) for name, quote in QUOTES.items()},
 }
 """For each page, the texts that it quotes, by the names in the comments around them."""
 

@@ -1,6 +1,6 @@
 """What docs/costs.md says in numbers: calls counted on the production code, and a month's estimate made of them.
 
-python -m tests.aws.cost_page    writes the tables of the page and of both READMEs again
+python -m tests.aws.cost_page    writes the tables of the page, of its Chinese page and of both READMEs again
 
 DynamoDB's units are reckoned from the sizes of what was really written and read. An index entry counts as rewritten by
 every write of its item, which is more than DynamoDB asks for.
@@ -35,6 +35,7 @@ from tests.aws.list_prices import PRICES
 from tests.markdown import READMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
+CHINESE_PAGE = PAGE.with_name("costs.zh.md")
 COLUMNS = ("Lambda", "reads", "writes", "read units", "write units", "ECS", "EC2", "SQS", "bus", "SNS", "S3")
 TRAIN_S = 1800.0
 
@@ -310,6 +311,55 @@ def table_of_heartbeats(rows: dict[str, Counter[str]]) -> str:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
+CHINESE = {
+    "What happens": "发生的事",
+    "reads": "读",
+    "writes": "写",
+    "read units": "读单位",
+    "write units": "写单位",
+    "bus": "总线",
+    "a task of another user starts or ends": "别的用户的任务开始或结束",
+    "a rank starts": "一个 rank 启动",
+    "the last rank of eight starts": "八个 rank 中的最后一个启动",
+    "a rank ends well, others still run": "一个 rank 正常结束，其他的还在运行",
+    "an event of a container instance: a placement, or its agent": "容器实例的一个事件：放置，或它的代理",
+    "an event of an EC2 instance outside the cluster": "集群之外的 EC2 实例的一个事件",
+    "the first rank of eight fails": "八个 rank 中的第一个失败",
+    "another rank of that gang ends": "该整组的另一个 rank 结束",
+    FIVE_MINUTES: "一台实例五分钟的心跳",
+    r"a minute in which nothing happens, (\d+) instances": r"什么也没有发生的一分钟，\1 台实例",
+    QUEUE_FOR_THE_CONSOLE: "什么也没有发生的五分钟：供 Web 控制台使用的队列",
+    r"a job of (\d+) ranks that trains for half an hour and succeeds": r"\1 个 rank 的作业，训练半小时后成功",
+    r"an incident of (\d+) ranks, from the fault until the job runs again": (
+        r"\1 个 rank 的事故，从故障到作业再次运行"
+    ),
+    "Item": "项目",
+    "Volume": "用量",
+    "Price, USD": "价格，美元",
+    "USD a month": "每月，美元",
+    "Lambda requests": "Lambda 请求",
+    "Lambda GB-seconds, arm64": "Lambda GB-秒，arm64",
+    "DynamoDB write units": "DynamoDB 写单位",
+    "DynamoDB read units": "DynamoDB 读单位",
+    "DynamoDB writes": "DynamoDB 写",
+    "DynamoDB reads": "DynamoDB 读",
+    "SQS requests, FIFO": "SQS 请求，FIFO",
+    "events on a bus of our own": "自有总线上的事件",
+    "S3 requests": "S3 请求",
+    "X-Ray traces": "X-Ray 追踪",
+    "CloudWatch Logs, GB": "CloudWatch Logs，GB",
+    "CloudWatch metrics": "CloudWatch 指标",
+    "CloudWatch alarms, by metric": "CloudWatch 告警，按指标计",
+    "CloudWatch dashboard": "CloudWatch 仪表板",
+    "KMS key": "KMS 密钥",
+    "Secrets Manager secret": "Secrets Manager 机密",
+    r"([\d.]+) a million": r"每百万 \1",
+    r"([\d,]+) instances": r"\1 台实例",
+    r"\*\*total\*\*": "**合计**",
+}
+"""The words of the tables in Chinese, by pattern. Each pattern is a whole cell."""
+
+
 def marks_of(table: str) -> tuple[str, str]:
     """The comments between which the page has a table."""
     return f"<!-- {table} -->", f"<!-- end of {table} -->"
@@ -337,13 +387,21 @@ def table_of_a_month(rows: dict[str, Counter[str]]) -> str:
     return "\n".join(lines)
 
 
-def written(text: str, rows: dict[str, Counter[str]]) -> str:
-    """The page with both tables made anew."""
+def written(text: str, rows: dict[str, Counter[str]], *, chinese: bool = False) -> str:
+    """The page, in either language, with its tables made anew."""
     tables = {"calls": table_of_calls, "month": table_of_a_month, "heartbeats": table_of_heartbeats}
-    for name, table in ((name, made(rows)) for name, made in tables.items()):
+    for name, made in tables.items():
+        table = in_chinese(made(rows)) if chinese else made(rows)
         marks = marks_of(name)
         text = re.sub(f"{marks[0]}.*?{marks[1]}", f"{marks[0]}\n\n{table}\n\n{marks[1]}", text, flags=re.DOTALL)
     return text
+
+
+def in_chinese(table: str) -> str:
+    """A table with its words in Chinese."""
+    for english, words in CHINESE.items():
+        table = re.sub(rf"(?<=\| ){english}(?= \|)", words, table)
+    return table
 
 
 def summarised(text: str, rows: dict[str, Counter[str]]) -> str:
@@ -355,6 +413,8 @@ def summarised(text: str, rows: dict[str, Counter[str]]) -> str:
 
 if __name__ == "__main__":
     counted = measured()
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), counted), encoding="utf-8")
+    for page in (PAGE, CHINESE_PAGE):
+        made = written(page.read_text(encoding="utf-8"), counted, chinese=page == CHINESE_PAGE)
+        page.write_text(made, encoding="utf-8")
     for readme in READMES:
         readme.path.write_text(summarised(readme.text, counted), encoding="utf-8")

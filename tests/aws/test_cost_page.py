@@ -47,9 +47,11 @@ def test_the_tables_are_what_was_counted() -> None:
 
 
 def test_the_tables_follow_from_the_rows(rows: dict[str, Counter[str]]) -> None:
-    """The month and the heartbeats are reckoned from what was counted."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert cost_page.written(text, rows) == text
+    """The month and the heartbeats are reckoned from what was counted. The Chinese page has the same tables."""
+    for page in (PAGE, cost_page.CHINESE_PAGE):
+        text = page.read_text(encoding="utf-8")
+        assert cost_page.written(text, rows, chinese=page == cost_page.CHINESE_PAGE) == text
+    assert "instance" not in cost_page.in_chinese(cost_page.table_of_calls(rows))
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda page: page.name)
