@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 OUTPUTS = ROOT / ".make"
 """Folder of the files into which the CDK writes the outputs of the stacks."""
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+CLUSTER_KEY = f"{NAMESPACE}cluster_name"
+"""Context key of the cluster. Its default is for templates and tests, so a deployment must name the cluster."""
 USAGE = 2
 
 
@@ -35,8 +37,9 @@ def context_of(name: str, options: Sequence[str], root: Path) -> dict[str, Any]:
     """Return the CDK context of a deployment: that of cdk.json, and of the options."""
     context: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8")).get("context", {})
     for option, value in pairwise([*options, ""]):
-        if option in ("-c", "--context"):
-            key, _, text = value.partition("=")
+        flag, _, written = option.partition("=")
+        if flag in ("-c", "--context"):
+            key, _, text = (written or value).partition("=")
             context[key] = text
     return context | ({FILE_KEY: name} if name else {})
 
@@ -89,7 +92,13 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             region = read(path_of(known.name, root), root).target.get("region")
             if region and not any(environment.get(variable) for variable in REGION_VARIABLES):
                 environment["AWS_REGION"] = region
-        settings, _ = settings_of(context_of(known.name, options, root), root, {})
+        context = context_of(known.name, options, root)
+        if not context.get(FILE_KEY) and not context.get(CLUSTER_KEY):
+            raise DeploymentSettingsError(
+                "no cluster is named. Write a settings file: gpu-recovery init NAME; then make deploy NAME=NAME. Or "
+                f'name the cluster without a file: make deploy CONTEXT="-c {CLUSTER_KEY}=..."'
+            )
+        settings, _ = settings_of(context, root, {})
     except DeploymentSettingsError as error:
         print(error, file=sys.stderr)
         return USAGE

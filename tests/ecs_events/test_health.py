@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus, Quarantine
 
 from tests.aws.described_instances import ec2_status
 from tests.aws.ecs_events import ours
@@ -162,6 +162,21 @@ def test_a_machine_that_ec2_has_forgotten_was_terminated_if_ec2_said_so(
     shown(functions, "")
     functions.call(MACHINES, moved(state))
     assert functions.instance().status is status
+
+
+@pytest.mark.parametrize(
+    ("by", "state", "stands"), [("", "stopped", False), ("ada", "stopped", True), ("ada", "terminated", False)]
+)
+def test_a_stop_that_is_heard_after_the_end_of_the_registration_ends_the_quarantine(
+    functions: Functions, by: str, state: str, stands: bool
+) -> None:
+    """Unless an operator asked for it. EC2 is asked after ECS has reported the registration INACTIVE."""
+    mark = Quarantine(later(-600), "it must be replaced", by)
+    functions.store.save_instance(instance(status=InstanceStatus.GONE, status_at=later(-60), quarantine=mark))
+    shown(functions, state)
+    functions.call(MACHINES, moved(state))
+    record = functions.instance()
+    assert record.status is InstanceStatus.GONE and record.quarantine == (mark if stands else None)
 
 
 def test_a_pending_machine_is_not_looked_at(functions: Functions) -> None:

@@ -21,6 +21,7 @@ OUTPUTS = {
         "OperatorTokenSecretArn": "arn:aws:secretsmanager:eu-central-1:111122223333:secret:Token-1",
     },
 }
+NAMED = "gpu-recovery:cluster_name"
 NPX = """#!/bin/sh
 echo "$AWS_REGION|$*" > "{called}"
 while [ $# -gt 0 ]; do
@@ -84,6 +85,8 @@ def test_options_of_the_context_are_passed_on_and_count_in_the_next_steps(
     """As before there were settings files; a caller that signs requests needs no token."""
     options = [
         "-c",
+        f"{NAMED}=my-gpus",
+        "-c",
         "gpu-recovery:api_auth=iam",
         "-c",
         'gpu-recovery:api_roles={"arn:aws:iam::111122223333:role/a": "user"}',
@@ -101,8 +104,36 @@ def test_a_name_is_asked_for_where_settings_files_are(root: Path, capfd: pytest.
     assert "make deploy NAME=prod" in capfd.readouterr().err and not (root / "called").exists()
     assert deploy.main(["--name", "", "--require-approval", "never"], root) == 2  # an option that names no setting
     assert not (root / "called").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["-c", "gpu-recovery:upgrade_from=0.1"], ["-c", "gpu-recovery:cluster_name="]])
+def test_a_deployment_that_names_no_cluster_is_refused(
+    root: Path, capfd: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    """It would be deployed for the default cluster, which the account may not have."""
     (root / "settings/prod.toml").unlink()
+    assert deploy.main(["--name", "", *options], root) == 2
+    shown = capfd.readouterr().err
+    assert "gpu-recovery init NAME" in shown and "make deploy NAME=" in shown
+    assert 'CONTEXT="-c gpu-recovery:cluster_name=..."' in shown and not (root / "called").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["-c", f"{NAMED}=a"], ["--context", f"{NAMED}=a"], [f"--context={NAMED}=a"], [f"-c={NAMED}=a"]]
+)
+def test_a_cluster_is_named_in_the_options_or_in_cdk_json(root: Path, options: list[str]) -> None:
+    """In each form of the option that the CDK reads, also without a settings file."""
+    (root / "settings/prod.toml").unlink()
+    assert deploy.main(["--name", "", *options], root) == 0
+    document = json.loads((root / "cdk.json").read_text())
+    document["context"][NAMED] = "my-gpus"
+    (root / "cdk.json").write_text(json.dumps(document))
     assert deploy.main(["--name", ""], root) == 0
+
+
+def test_a_settings_file_may_be_named_in_the_options(root: Path) -> None:
+    """The file names the cluster."""
+    assert deploy.main(["--name", "", "-c", "gpu-recovery:settings=prod"], root) == 0
 
 
 def test_wrong_settings_end_before_the_cdk_starts(root: Path, capfd: pytest.CaptureFixture[str]) -> None:

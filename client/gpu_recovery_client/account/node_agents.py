@@ -36,17 +36,18 @@ class Api(Protocol):
 def check_tokens(api: Api, settings: Settings, instances: Iterable[View], now: datetime) -> Iterator[Finding]:
     """Yield findings about instances whose agent cannot report because its token is missing, or expires soon.
 
-    An instance without any token has no agent, unless other instances have tokens.
+    An instance without any token has no agent, unless other instances have tokens. Where it is not known which roles
+    agents may use, a missing token is no finding: the agent may sign its reports with a role.
     """
     if settings["node_agent"] == "daemon" or settings["api_auth"] == "iam":
         return
     present = [one["instance_id"] for one in instances if one["status"] != GONE]
     tokens = {name: list(api.tokens(name)["tokens"]) for name in present}
-    agents_use_tokens = any(tokens.values())
+    needs_token = any(tokens.values()) and settings.knows("node_role_arns") and not settings["node_role_arns"]
     for name, issued in tokens.items():
         live = [one for one in issued if one.get("live")]
         ends = [datetime.fromisoformat(one["expires_at"]) for one in live if one.get("expires_at")]
-        if not live and agents_use_tokens and not settings["node_role_arns"]:
+        if not live and needs_token:
             sentence = (
                 "every token of the instance has expired or is revoked" if issued else "the instance has no token"
             )

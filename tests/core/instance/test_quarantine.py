@@ -260,6 +260,47 @@ def test_a_terminated_instance_keeps_no_quarantine() -> None:
     assert (gone.status, gone.quarantine) == (S.GONE, None)
 
 
+def _left(record: Instance) -> Instance:
+    """Return the record after ECS has ended the registration, which may happen before EC2 shows the instance off."""
+    return applied(tell(record, observed(2, ecs_status="INACTIVE"), now=later(60)))
+
+
+def test_a_stop_after_the_end_of_the_registration_ends_the_quarantine_that_nobody_asked_for() -> None:
+    """As a stop before it: the instance is on another host, so a check decides. Nothing is promised in its record."""
+    gone = _left(_needs_operator())
+    for state in (Ec2InstanceState.RUNNING, Ec2InstanceState.STOPPING, Ec2InstanceState.SHUTTING_DOWN):
+        assert tell(gone, _off(90, state), now=later(90)).outcome is EventOutcome.IGNORED
+    off = tell(gone, _off(90), now=later(90))
+    assert (off.record.status, off.record.quarantine) == (S.GONE, None)
+    assert off.record.reason == "EC2 shows it stopped: it is checked if it registers again"
+    assert tell(off.record, _off(95), now=later(95)).outcome is EventOutcome.IGNORED
+    assert applied(tell(off.record, _registered_anew(1), now=later(120))).status is S.VERIFYING
+
+
+def test_a_stop_after_the_end_of_the_registration_keeps_the_quarantine_of_an_operator() -> None:
+    """The operator may have stopped the instance to work on it."""
+    gone = _left(applied(_quarantine(available())))
+    assert tell(gone, _off(90), now=later(90)).outcome is EventOutcome.IGNORED
+    assert applied(tell(gone, _registered_anew(1), now=later(120))).status is S.QUARANTINED
+
+
+@pytest.mark.parametrize("make", [_needs_operator, lambda: applied(_quarantine(available()))])
+def test_an_instance_that_is_terminated_after_its_registration_keeps_no_quarantine(make: Any) -> None:
+    """Its record does not say for good that the quarantine stands."""
+    off = tell(_left(make()), _off(90, Ec2InstanceState.TERMINATED), now=later(90))
+    assert (off.record.status, off.record.quarantine) == (S.GONE, None)
+    assert off.record.reason == "EC2 shows it terminated"
+
+
+def test_an_answer_of_ec2_from_before_the_end_of_the_registration_counts_if_it_is_newer_than_the_quarantine() -> None:
+    """ECS and EC2 report a termination in the same second. EC2 may be asked while the other report is handled."""
+    gone = _left(_needs_operator())
+    assert gone.quarantine is not None
+    assert applied(tell(gone, _off(59), now=later(61))).quarantine is None
+    early = replace(gone, quarantine=replace(gone.quarantine, since=later(59)))
+    assert tell(early, _off(58), now=later(61)).outcome is EventOutcome.OUTDATED
+
+
 def test_a_quarantine_may_be_released_after_the_instance_has_left() -> None:
     """Then it is checked when it comes back, as any other."""
     gone = applied(tell(applied(_quarantine(available())), observed(2, ecs_status="INACTIVE"), now=later(60)))

@@ -263,6 +263,23 @@ def ec2_state_seen(instance: Instance, event: events.MachineSeen, context: Decis
     return replace(step, commands=(*step.commands, order))
 
 
+def off_after_leaving(instance: Instance, event: events.MachineSeen, context: DecisionContext) -> Step | Ignore:
+    """End a quarantine that no operator asked for: EC2 shows the instance off after its registration has ended.
+
+    ECS may report the end of the registration first. A terminated instance keeps no quarantine at all.
+    """
+    if instance.quarantine is None:
+        return Ignore("it has left the cluster")
+    if not event.state.is_off:
+        return Ignore(f"it is {event.state}")
+    reason = f"EC2 shows it {event.state}"
+    if event.state is not Ec2InstanceState.TERMINATED:
+        if instance.quarantine.by:
+            return Ignore("an operator asked for its quarantine, so a stop does not end it")
+        reason = f"{reason}: it is checked if it registers again"
+    return Step(instance.status, reason, {"quarantine": None})
+
+
 def came_back(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
     """Check an instance that registered again after it had left, because its state is unknown.
 

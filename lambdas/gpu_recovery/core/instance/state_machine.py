@@ -121,7 +121,7 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
     match event:
         case events.InstanceObserved():
             return _outdated_observation(instance, event)
-        case events.MachineSeen() if event.at < instance.status_at:
+        case events.MachineSeen() if event.at < _off_counts_from(instance):
             return "older than its present status"
         case events.HealthReported() if event.kind in instance.health:
             report = instance.health[event.kind]
@@ -148,6 +148,16 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
             return "about a poll that was made already"
         case _:
             return ""
+
+
+def _off_counts_from(instance: Instance) -> datetime:
+    """Return the time from which an answer of EC2 counts: the quarantine that stands, or the present status.
+
+    EC2 may be asked about a stop while the end of the registration is still handled.
+    """
+    if instance.status is InstanceStatus.GONE and instance.quarantine is not None:
+        return instance.quarantine.since
+    return instance.status_at
 
 
 def _outdated_observation(instance: Instance, event: events.InstanceObserved) -> str:
@@ -315,6 +325,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.QUARANTINED, events.InstanceLookDue): Transition.to(escalation.poll_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
     (_S.QUARANTINED, events.InstanceDeadlineReached): Transition.to(escalation.deadline_of_quarantined, _S.QUARANTINED),
     (_S.GONE, events.InstanceObserved): Transition.to(registration.came_back, _S.GONE, _S.VERIFYING, _S.QUARANTINED),
+    (_S.GONE, events.MachineSeen): Transition.to(registration.off_after_leaving, _S.GONE),
     (_S.GONE, events.ReleaseRequested): Transition.to(quarantine.released_while_gone, _S.GONE),
     **{(status, events.InstanceSilent): Transition.to(liveness.heartbeat_timed_out, status) for status in _MONITORED},
     **{
@@ -355,7 +366,6 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("it has left the cluster", events.InstanceSilent, _S.GONE),
     **ignored("it has left the cluster", events.InstanceHeard, _S.GONE),
     **ignored("it has left the cluster", events.InstanceBooted, _S.GONE),
-    **ignored("it has left the cluster", events.MachineSeen, _S.GONE),
     **ignored("it has left the cluster", events.HealthReported, _S.GONE),
     **ignored("it has left the cluster", events.DepartureAnnounced, _S.GONE),
     **ignored("it has left the cluster", events.QuarantineRequested, _S.GONE),
