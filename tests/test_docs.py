@@ -119,7 +119,7 @@ def test_both_languages_name_the_same_things_and_places(page: Page, chinese: Pag
     """Inline code and links agree, but for the order, the link to the other language and anchors of its own."""
     assert set(page.spans()) == set(chinese.spans())
     places = [
-        {re.sub(r"\.zh\.md(#.*)?$", ".md", link) for link in one.links() if not link.startswith(("#", "README."))}
+        {re.sub(r"\.zh(-CN)?\.md(#.*)?$", ".md", link) for link in one.links() if not link.startswith(("#", "README."))}
         for one in (page, chinese)
     ]
     translated = {link for link in places[1] if "#" not in link}
