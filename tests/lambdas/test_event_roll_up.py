@@ -13,7 +13,7 @@ from gpu_recovery.event_recorder import roller
 from gpu_recovery.event_recorder.roller import CLAIM, DAY_S, EVERY, mark_late, roll_up_days
 
 from infra.functions import FUNCTIONS
-from tests.core.event_history.recorded import OPENED, job_moved, read
+from tests.core.event_history.recorded import COURSE, OPENED, at, job_moved, read, recovery
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Context, Functions
 from tests.lambdas.test_event_recorder import Event, deliver
@@ -196,6 +196,30 @@ def test_a_day_that_takes_longer_than_an_invocation_is_rolled_up_by_several(
     table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
     assert not [key for key in table.items if key.startswith("days#progress")]
     assert figures(api) == figures_from_scratch(api)
+
+
+@pytest.mark.parametrize("page", range(1, 13))
+def test_the_ettr_of_a_day_in_pieces_is_that_of_the_whole_day(
+    api: Api, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Also if a piece ends between the failure of a job and its recovery: the lost work was done in earlier pieces."""
+    quiet = {"incident_id": None, "opened_at": None}
+    start = job_moved(4, "SUBMITTED", "RUNNING", -9 * 3_600, **quiet)
+    late = recovery(11, "Succeeded", 610, attempt=2, kept_until=at(-1_800))
+    end = job_moved(12, "RUNNING", "SUCCEEDED", 4 * 3_600, attempt=2, **quiet)
+    happen(api, 52, start, *COURSE[:-1], late, end)
+
+    def rows() -> Any:
+        history = import_module("gpu_recovery.aws.wiring").event_history()
+        mark_late(history, read(start), api.functions.now)
+        roll_up_days(history, api.functions.now)
+        return api.get("/summary", days="4").body["rows"]
+
+    whole = rows()
+    assert 0.9 < whole[0]["ettr"] < 0.98
+    monkeypatch.setattr(roller, "PAGE", page)
+    monkeypatch.setattr(roller, "PIECE_PAGES", 1)
+    assert rows() == whole
 
 
 @pytest.mark.parametrize("after", [1, 2])
