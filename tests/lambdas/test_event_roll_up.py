@@ -193,8 +193,7 @@ def test_a_day_that_takes_longer_than_an_invocation_is_rolled_up_by_several(
     assert len(api.functions.logged("days_rolled_up")) == before + 1
     assert max(pages) <= 5 and sum(bool(read) for read in pages) >= 3
     budget.ends(api, monkeypatch)
-    table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
-    assert not [key for key in table.items if key.startswith("days#progress")]
+    assert not progress_items(api)
     assert figures(api) == figures_from_scratch(api)
 
 
@@ -238,6 +237,35 @@ def test_an_event_that_arrives_between_the_pieces_of_a_late_day_counts(
     budget.ends(api, monkeypatch)
     rows = api.get("/summary", days="4").body["rows"]
     assert sum(row["jobs_failed"] for row in rows) == 1
+
+
+TOO_LATE_FOR_TODAY = of_job(70, "sft-9", "FAILED", 49 * 3_600 + 1)
+"""An event of the first piece of the third day. It arrives on this day, after this piece."""
+
+
+@pytest.mark.parametrize("further", [(), (62.1,), (62.1, 62.2)], ids=["saved today", "again at 0:20", "done by 1:00"])
+def test_an_event_that_arrives_between_the_pieces_of_today_counts(
+    api: Api, monkeypatch: pytest.MonkeyPatch, further: tuple[float, ...]
+) -> None:
+    """Its day is not marked, because the day is not over. The day is rolled up anew an hour after its end."""
+    busy_day(api)
+    budget = Budget(api, monkeypatch)
+    budget.invoked(api, 61.6, of_job(60, "sft-2", "RUNNING", 61.6 * 3_600))  # ten minutes before midnight
+    assert progress_items(api)
+    budget.left_s = 5
+    happen(api, 61.7, TOO_LATE_FOR_TODAY)
+    for n, hours in enumerate((*further, *(63.3 + n / 1_000 for n in range(12)))):
+        budget.invoked(api, hours, of_job(71 + n, "sft-2", "RUNNING", hours * 3_600))
+    budget.ends(api, monkeypatch)
+    assert not progress_items(api)
+    rows = api.get("/summary", days="4").body["rows"]
+    assert sum(row["jobs_failed"] for row in rows) == 1
+
+
+def progress_items(api: Api) -> list[str]:
+    """The stored parts of the progress of days."""
+    table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
+    return [key for key in table.items if key.startswith("days#progress")]
 
 
 @pytest.mark.parametrize("number", range(1, WRITES))

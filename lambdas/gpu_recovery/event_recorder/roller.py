@@ -153,8 +153,15 @@ def _roll_up_day(
     begin = datetime.combine(day, time(), UTC)
     end, begun_with = min(begin + ONE_DAY, now), standing_digest(standing)
     saved = _progress(history, day)
-    progress = DayProgress(begin, begin_day(standing, begin), {}, begun_with, mark)
-    if saved is not None and saved.begun_with == begun_with and saved.at <= end:
+    progress = DayProgress(begin, begin_day(standing, begin), {}, begun_with, mark, now)
+    # An event that arrives before the end of its day marks nothing. The final figures are of a roll-up after `settled`.
+    settled = begin + ONE_DAY + SETTLED
+    if (
+        saved is not None
+        and saved.begun_with == begun_with
+        and saved.at <= end
+        and (saved.begun_at >= settled or now < settled)
+    ):
         progress = saved
     while True:
         events, until = _piece(history, day, progress.at, end)

@@ -192,7 +192,7 @@ def test_pieces_give_the_figures_of_the_whole_day(events: list[RecordedEvent], l
 
 
 def _in_pieces(events: list[RecordedEvent], cuts: list[datetime]) -> tuple[dict[tuple[str, str], Figures], Standing]:
-    progress, since = DayProgress(BEGIN, begin_day(Standing(), BEGIN), {}, "", ""), BEGIN
+    progress, since = DayProgress(BEGIN, begin_day(Standing(), BEGIN), {}, "", "", END), BEGIN
     for cut in (*cuts, END):
         figures, part = add_events(progress.part, events, since, cut)
         progress = replace(progress, at=cut, part=part, figures=sum_of(progress.figures, figures))

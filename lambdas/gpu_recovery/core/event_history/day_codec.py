@@ -82,6 +82,7 @@ class DayProgress:
     figures:  the figures until then.
     begun_with: digest of what stood at the beginning of the day.
     mark:     the mark of the day as late when its roll-up began; "" without a mark.
+    begun_at: time at which its roll-up began.
     """
 
     at: datetime
@@ -89,6 +90,7 @@ class DayProgress:
     figures: Mapping[GroupKey, Figures]
     begun_with: str
     mark: str
+    begun_at: datetime
 
 
 def progress_text(progress: DayProgress) -> str:
@@ -98,6 +100,7 @@ def progress_text(progress: DayProgress) -> str:
         "at": utc_text(progress.at),
         "begun_with": progress.begun_with,
         "mark": progress.mark,
+        "begun_at": utc_text(progress.begun_at),
         "figures": figures_text(progress.figures),
         "begin": utc_text(part.begin),
         "jobs": {job_id: _course_row(job) for job_id, job in sorted(part.jobs.items())},
@@ -135,6 +138,7 @@ def progress_of(text: str) -> DayProgress:
             figures_of(document["figures"]),
             document["begun_with"],
             document["mark"],
+            datetime.fromisoformat(document["begun_at"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RecordedEventUnreadable(f"the progress of a day cannot be read: {error}") from error
