@@ -163,13 +163,16 @@ def _roll_up_day(
         and (saved.begun_at >= settled or now < settled)
     ):
         progress = saved
+    else:
+        _forget(history, day)  # the first piece may end at the same time as a saved piece
     while True:
         events, until = _piece(history, day, progress.at, end)
         figures, part = add_events(progress.part, events, progress.at, until)
         progress = replace(progress, at=until, part=part, figures=sum_of(progress.figures, figures))
         if until >= end:
             break
-        for item in day_items(PROGRESS, day, now, progress_text(progress), PROGRESS_KEPT):
+        # The time of the parts is the end of the piece, so that the parts of two pieces are not joined.
+        for item in day_items(PROGRESS, day, until, progress_text(progress), now - until + PROGRESS_KEPT):
             history.merge(item)
         saved = progress
         if not has_time():
