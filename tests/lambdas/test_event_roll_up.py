@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from gpu_recovery.core.event_history import day_codec
+from gpu_recovery.core.event_history.day_codec import PROGRESS, DayProgress, day_texts, progress_of, progress_text
 from gpu_recovery.event_recorder import roller
 from gpu_recovery.event_recorder.roller import CLAIM, DAY_S, EVERY, mark_late, roll_up_days
 
 from infra.functions import FUNCTIONS
-from tests.core.event_history.recorded import OPENED, job_moved, read
+from tests.core.event_history.recorded import COURSE, OPENED, at, job_moved, read, recovery
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Context, Functions
 from tests.lambdas.test_event_recorder import Event, deliver
@@ -193,9 +195,32 @@ def test_a_day_that_takes_longer_than_an_invocation_is_rolled_up_by_several(
     assert len(api.functions.logged("days_rolled_up")) == before + 1
     assert max(pages) <= 5 and sum(bool(read) for read in pages) >= 3
     budget.ends(api, monkeypatch)
-    table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
-    assert not [key for key in table.items if key.startswith("days#progress")]
+    assert not progress_items(api)
     assert figures(api) == figures_from_scratch(api)
+
+
+@pytest.mark.parametrize("page", range(1, 13))
+def test_the_ettr_of_a_day_in_pieces_is_that_of_the_whole_day(
+    api: Api, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Also if a piece ends between the failure of a job and its recovery: the lost work was done in earlier pieces."""
+    quiet = {"incident_id": None, "opened_at": None}
+    start = job_moved(4, "SUBMITTED", "RUNNING", -9 * 3_600, **quiet)
+    late = recovery(11, "Succeeded", 610, attempt=2, kept_until=at(-1_800))
+    end = job_moved(12, "RUNNING", "SUCCEEDED", 4 * 3_600, attempt=2, **quiet)
+    happen(api, 52, start, *COURSE[:-1], late, end)
+
+    def rows() -> Any:
+        history = import_module("gpu_recovery.aws.wiring").event_history()
+        mark_late(history, read(start), api.functions.now)
+        roll_up_days(history, api.functions.now)
+        return api.get("/summary", days="4").body["rows"]
+
+    whole = rows()
+    assert 0.9 < whole[0]["ettr"] < 0.98
+    monkeypatch.setattr(roller, "PAGE", page)
+    monkeypatch.setattr(roller, "PIECE_PAGES", 1)
+    assert rows() == whole
 
 
 @pytest.mark.parametrize("after", [1, 2])
@@ -214,6 +239,106 @@ def test_an_event_that_arrives_between_the_pieces_of_a_late_day_counts(
     budget.ends(api, monkeypatch)
     rows = api.get("/summary", days="4").body["rows"]
     assert sum(row["jobs_failed"] for row in rows) == 1
+
+
+TOO_LATE_FOR_TODAY = of_job(70, "sft-9", "FAILED", 49 * 3_600 + 1)
+"""An event of the first piece of the third day. It arrives on this day, after this piece."""
+
+
+@pytest.mark.parametrize("further", [(), (62.1,), (62.1, 62.2)], ids=["saved today", "again at 0:20", "done by 1:00"])
+def test_an_event_that_arrives_between_the_pieces_of_today_counts(
+    api: Api, monkeypatch: pytest.MonkeyPatch, further: tuple[float, ...]
+) -> None:
+    """Its day is not marked, because the day is not over. The day is rolled up anew an hour after its end."""
+    busy_day(api)
+    budget = Budget(api, monkeypatch)
+    budget.invoked(api, 61.6, of_job(60, "sft-2", "RUNNING", 61.6 * 3_600))  # ten minutes before midnight
+    assert progress_items(api)
+    budget.left_s = 5
+    happen(api, 61.7, TOO_LATE_FOR_TODAY)
+    for n, hours in enumerate((*further, *(63.3 + n / 1_000 for n in range(12)))):
+        budget.invoked(api, hours, of_job(71 + n, "sft-2", "RUNNING", hours * 3_600))
+    budget.ends(api, monkeypatch)
+    assert not progress_items(api)
+    rows = api.get("/summary", days="4").body["rows"]
+    assert sum(row["jobs_failed"] for row in rows) == 1
+
+
+def progress_items(api: Api) -> list[str]:
+    """The stored parts of the progress of days."""
+    table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
+    return [key for key in table.items if key.startswith("days#progress")]
+
+
+def kill_at_part(api: Api, monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Kill the roll-up before the write of the progress with this number, from 0. Return the texts to be written."""
+    texts: list[str] = []
+    writes: list[str] = []
+
+    def text_of(progress: DayProgress) -> str:
+        texts.append(progress_text(progress))
+        return texts[-1]
+
+    def watch(asked: dict[str, Any]) -> None:
+        if asked["Key"]["stream"]["S"] == PROGRESS:
+            writes.append("")
+            if len(writes) == number + 1:
+                raise Killed
+
+    monkeypatch.setattr(roller, "progress_text", text_of)
+    api.functions.aws.dynamodb = {"UpdateItem": watch}
+    return texts
+
+
+def saved_progress() -> set[str]:
+    """The texts of the progress of days that can be read."""
+    history = import_module("gpu_recovery.aws.wiring").event_history()
+    return {text for _, text in day_texts(history.read(PROGRESS, 1_000)).values()}
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress of a small day has several parts."""
+    monkeypatch.setattr(roller, "PAGE", 4)
+    monkeypatch.setattr(roller, "PIECE_PAGES", 1)
+    monkeypatch.setattr(day_codec, "PART_CHARACTERS_MAX", 500)
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+@pytest.mark.usefixtures("in_parts")
+def test_a_kill_between_the_parts_of_the_progress_joins_no_halves(
+    api: Api, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The parts of two pieces that one run saves differ in their time."""
+    busy_day(api)
+    api.functions.left_s = 60
+    texts = kill_at_part(api, monkeypatch, number)
+    with pytest.raises(Killed):
+        happen(api, 52, TODAY)
+    assert saved_progress() <= set(texts)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_a_kill_between_the_parts_of_a_day_begun_anew_joins_no_halves(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first piece ends at the same time as the first piece before, and has one more event."""
+    busy_day(api)
+    api.functions.left_s = 60
+    monkeypatch.setattr(roller, "PAGE", 5)
+    monkeypatch.setattr(day_codec, "PART_CHARACTERS_MAX", 700)
+    first = kill_at_part(api, monkeypatch, 10**6)
+    monkeypatch.setattr(Context, "get_remaining_time_in_millis", lambda context: 1_000 if first else 60_000)
+    happen(api, 61.6, of_job(60, "sft-2", "RUNNING", 61.6 * 3_600))
+    assert saved_progress() == set(first) and len(progress_items(api)) > 1
+    happen(api, 61.7, TOO_LATE_FOR_TODAY)
+    monkeypatch.setattr(Context, "get_remaining_time_in_millis", lambda context: 60_000)
+    second = kill_at_part(api, monkeypatch, 1)
+    with pytest.raises(Killed):
+        happen(api, 63.3, of_job(61, "sft-2", "RUNNING", 63.3 * 3_600))
+    assert progress_of(second[0]).at == progress_of(first[0]).at and len(second) == 1
+    assert {len(text) // 700 for text in (*first, *second)} == {1}, "both have two parts"
+    assert saved_progress() == set()
 
 
 @pytest.mark.parametrize("number", range(1, WRITES))

@@ -1,7 +1,7 @@
 """Roll-up of the days: today again and again, yesterday once more, and each day for which events arrived late.
 
-A day with many events is rolled up in pieces, each of which begins with what stood at the end of the last. After each
-piece the progress is saved, so that the next run goes on there, however large the day is.
+A day with many events is rolled up in pieces. After each piece the progress is saved, so that the next run goes on
+there, however large the day is. The pieces give the same figures as the whole day at once.
 
 There is no schedule: an event that finds the figures old rolls them up. While no event comes, nothing changes but the
 time, and a reader goes on from what stood at the end of the last roll-up.
@@ -30,7 +30,7 @@ from gpu_recovery.core.event_history.day_codec import (
     standing_text,
 )
 from gpu_recovery.core.event_history.recorded_event import RecordedEvent, RecordedEventUnreadable, event_of
-from gpu_recovery.core.event_history.roll_up import RECOVERIES_MAX, Figures, GroupKey, Standing, roll_up
+from gpu_recovery.core.event_history.roll_up import Standing, add_events, begin_day, end_day, sum_of
 from gpu_recovery.core.event_history.streams import (
     EVENT,
     EVENTS_KEPT,
@@ -153,36 +153,38 @@ def _roll_up_day(
     begin = datetime.combine(day, time(), UTC)
     end, begun_with = min(begin + ONE_DAY, now), standing_digest(standing)
     saved = _progress(history, day)
-    progress = DayProgress(begin, standing, {}, begun_with, mark)
-    if saved is not None and saved.begun_with == begun_with and saved.at <= end:
+    progress = DayProgress(begin, begin_day(standing, begin), {}, begun_with, mark, now)
+    # An event that arrives before the end of its day marks nothing. The final figures are of a roll-up after `settled`.
+    settled = begin + ONE_DAY + SETTLED
+    if (
+        saved is not None
+        and saved.begun_with == begun_with
+        and saved.at <= end
+        and (saved.begun_at >= settled or now < settled)
+    ):
         progress = saved
+    else:
+        _forget(history, day)  # the first piece may end at the same time as a saved piece
     while True:
         events, until = _piece(history, day, progress.at, end)
-        figures, after = roll_up(progress.standing, events, progress.at, until)
-        progress = replace(progress, at=until, standing=after, figures=_sum(progress.figures, figures))
+        figures, part = add_events(progress.part, events, progress.at, until)
+        progress = replace(progress, at=until, part=part, figures=sum_of(progress.figures, figures))
         if until >= end:
             break
-        for item in day_items(PROGRESS, day, now, progress_text(progress), PROGRESS_KEPT):
+        # The time of the parts is the end of the piece, so that the parts of two pieces are not joined.
+        for item in day_items(PROGRESS, day, until, progress_text(progress), now - until + PROGRESS_KEPT):
             history.merge(item)
         saved = progress
         if not has_time():
             return None
+    figures, after = end_day(progress.part, end)
     # The figures hold until now: those of a day that is over are final if that is late enough.
-    items = day_items(STANDINGS, day, now, standing_text(progress.standing), EVENTS_KEPT)
-    for item in (*items, *day_items(DAYS, day, now, figures_text(progress.figures))):
+    items = day_items(STANDINGS, day, now, standing_text(after), EVENTS_KEPT)
+    for item in (*items, *day_items(DAYS, day, now, figures_text(sum_of(progress.figures, figures)))):
         history.merge(item)
     if saved is not None:
-        for part in _parts(history, PROGRESS, day):
-            history.remove(PROGRESS, part.position)
-    return progress.standing, progress.mark
-
-
-def _sum(before: Mapping[GroupKey, Figures], more: Mapping[GroupKey, Figures]) -> dict[GroupKey, Figures]:
-    """Return the figures of both pieces of a day."""
-    total = {key: replace(group) for key, group in before.items()}
-    for key, group in more.items():
-        total.setdefault(key, Figures()).add(group)
-    return {key: replace(group, recoveries=sorted(group.recoveries)[-RECOVERIES_MAX:]) for key, group in total.items()}
+        _forget(history, day)
+    return after, progress.mark
 
 
 def _piece(history: EventHistory, day: date, since: datetime, end: datetime) -> tuple[list[RecordedEvent], datetime]:
@@ -213,6 +215,11 @@ def _progress(history: EventHistory, day: date) -> DayProgress | None:
         return progress_of(texts[day][1]) if day in texts else None
     except RecordedEventUnreadable:
         return None
+
+
+def _forget(history: EventHistory, day: date) -> None:
+    for item in _parts(history, PROGRESS, day):
+        history.remove(PROGRESS, item.position)
 
 
 def _days(history: EventHistory, late: Iterable[date], now: datetime) -> list[date]:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from gpu_recovery.core.event_history.day_codec import (
     DAYS,
+    DayProgress,
     day_items,
     day_texts,
     figures_of,
     figures_text,
+    progress_of,
+    progress_text,
     standing_of,
     standing_text,
 )
-from gpu_recovery.core.event_history.recorded_event import RecordedEvent
-from gpu_recovery.core.event_history.roll_up import FLEET, Standing, roll_up
+from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
+from gpu_recovery.core.event_history.roll_up import (
+    FLEET,
+    Figures,
+    Standing,
+    add_events,
+    begin_day,
+    end_day,
+    roll_up,
+    sum_of,
+)
 from gpu_recovery.core.event_history.streams import StoredItem
 
 from tests.core.event_history.recorded import COURSE, JOB, OPENED, SICK, at, instance_moved, job_moved, read, recovery
@@ -134,6 +147,58 @@ def test_a_large_text_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert day_texts(whole[:-1]) == {}
     mixed: list[Any] = [*stored(END)[:1], *stored(END + timedelta(1))[1:]]
     assert day_texts(mixed) == {}
+
+
+# -- a day in pieces ---------------------------------------------------------------------------------------------------
+
+BRIDGED = [
+    read(event)
+    for event in (
+        *COURSE[:-1],
+        recovery(11, "Succeeded", 4_500, attempt=2, kept_until=at(-600)),  # more than an hour after the run began
+        job_moved(13, "STOPPING", "RECOVERING", 5_000, attempt=2, since=at(4_800)),  # version 12 is missing
+        recovery(14, "Failed", 5_100, attempt=2),
+        job_moved(15, "RECOVERING", "FAILED", 5_100, attempt=2),
+    )
+]
+UNKNOWN = [
+    read(event)
+    for event in (
+        job_moved(5, "RUNNING", "STOPPING", 0, since=at(-5_000)),
+        instance_moved(3, "AVAILABLE", "GONE", 100, since=at(-4_000)),
+        job_moved(7, "RECOVERING", "SUCCEEDED", 200, opened_at=at(-500)),
+        recovery(8, "Succeeded", 900, kept_until=at(-100)),
+    )
+]
+
+
+@pytest.mark.parametrize("late_s", [-600, -1_800, None])
+@pytest.mark.parametrize("events", [EVENTS, [*BEFORE, *BRIDGED], UNKNOWN], ids=["incident", "bridged", "unknown"])
+def test_pieces_give_the_figures_of_the_whole_day(events: list[RecordedEvent], late_s: float | None) -> None:
+    """Every figure, for cuts at and between any two events, each alone and all at once, and after each is stored."""
+    kept = None if late_s is None else datetime.fromisoformat(at(late_s))
+    events = [
+        replace(event, kept_until=kept) if event.kind is EventKind.RECOVERY_SUCCEEDED else event for event in events
+    ]
+    times = sorted({event.at for event in events})
+    cuts = sorted({time + timedelta(seconds=more) for time in times for more in (0, 1, 29, 3_700)} - {BEGIN, END})
+    whole, standing = roll_up(Standing(), events, BEGIN, END)
+    for some in (*([cut] for cut in cuts), cuts):
+        total, after = _in_pieces(events, some)
+        assert after == standing
+        assert total.keys() == whole.keys()
+        for key, group in whole.items():
+            assert asdict(total[key]) == {n: pytest.approx(v, abs=1e-4) for n, v in asdict(group).items()}, (some, key)
+
+
+def _in_pieces(events: list[RecordedEvent], cuts: list[datetime]) -> tuple[dict[tuple[str, str], Figures], Standing]:
+    progress, since = DayProgress(BEGIN, begin_day(Standing(), BEGIN), {}, "", "", END), BEGIN
+    for cut in (*cuts, END):
+        figures, part = add_events(progress.part, events, since, cut)
+        progress = replace(progress, at=cut, part=part, figures=sum_of(progress.figures, figures))
+        progress, since = progress_of(progress_text(progress)), cut
+    figures, after = end_day(progress.part, END)
+    return sum_of(progress.figures, figures), after
 
 
 # -- work that is done again -------------------------------------------------------------------------------------------

@@ -10,7 +10,15 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
-from gpu_recovery.core.event_history.roll_up import Figures, GroupKey, JobStanding, Runs, Standing
+from gpu_recovery.core.event_history.roll_up import (
+    Figures,
+    GroupKey,
+    JobCourse,
+    JobStanding,
+    PartOfDay,
+    Runs,
+    Standing,
+)
 from gpu_recovery.core.event_history.streams import DAYS_KEPT, HistoryItem, StoredItem
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.published_events import utc_text
@@ -70,37 +78,79 @@ class DayProgress:
     """A day that is rolled up in part.
 
     at:       time up to which it is rolled up.
-    standing: what stood at that time.
+    part:     the day after the last event before that time.
     figures:  the figures until then.
     begun_with: digest of what stood at the beginning of the day.
     mark:     the mark of the day as late when its roll-up began; "" without a mark.
+    begun_at: time at which its roll-up began.
     """
 
     at: datetime
-    standing: Standing
+    part: PartOfDay
     figures: Mapping[GroupKey, Figures]
     begun_with: str
     mark: str
+    begun_at: datetime
 
 
 def progress_text(progress: DayProgress) -> str:
     """Return the text of a day that is rolled up in part."""
-    texts = (standing_text(progress.standing), figures_text(progress.figures))
-    return json.dumps([utc_text(progress.at), progress.begun_with, progress.mark, *texts])
+    part = progress.part
+    document = {
+        "at": utc_text(progress.at),
+        "begun_with": progress.begun_with,
+        "mark": progress.mark,
+        "begun_at": utc_text(progress.begun_at),
+        "figures": figures_text(progress.figures),
+        "begin": utc_text(part.begin),
+        "jobs": {job_id: _course_row(job) for job_id, job in sorted(part.jobs.items())},
+        "instances": {name: [status, utc_text(at)] for name, (status, at) in sorted(part.instances.items())},
+        "recoveries": {
+            job_id: [[version, _time_text(kept_until)] for version, kept_until in each]
+            for job_id, each in sorted(part.recoveries.items())
+        },
+        "incidents": sorted(part.incidents),
+    }
+    return json.dumps(document, separators=(",", ":"))
 
 
 def progress_of(text: str) -> DayProgress:
     """Return a day that is rolled up in part, by its text.
 
     Raises:
-        RecordedEventUnreadable: the text is malformed.
+        RecordedEventUnreadable: the text is malformed, or of another release.
     """
     try:
-        at, begun_with, mark, standing, figures = json.loads(text)
-        since = datetime.fromisoformat(at)
-    except (ValueError, TypeError) as error:
+        document = json.loads(text)
+        part = PartOfDay(
+            datetime.fromisoformat(document["begin"]),
+            {job_id: _course_of(row) for job_id, row in document["jobs"].items()},
+            {name: (status, datetime.fromisoformat(at)) for name, (status, at) in document["instances"].items()},
+            {
+                job_id: tuple((version, _time(kept_until)) for version, kept_until in rows)
+                for job_id, rows in document["recoveries"].items()
+            },
+            frozenset(document["incidents"]),
+        )
+        return DayProgress(
+            datetime.fromisoformat(document["at"]),
+            part,
+            figures_of(document["figures"]),
+            document["begun_with"],
+            document["mark"],
+            datetime.fromisoformat(document["begun_at"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RecordedEventUnreadable(f"the progress of a day cannot be read: {error}") from error
-    return DayProgress(since, standing_of(standing), figures_of(figures), begun_with, mark)
+
+
+def _course_row(job: JobCourse) -> Sequence[Any]:
+    return [_job_row(job.standing), utc_text(job.at), job.held, job.line, job.work, job.is_known]
+
+
+def _course_of(row: Sequence[Any]) -> JobCourse:
+    standing, at, held, line, work, is_known = row
+    return JobCourse(_job_of(standing), datetime.fromisoformat(at), held, line, work, is_known)
 
 
 def standing_digest(standing: Standing) -> str:
@@ -157,12 +207,16 @@ def _job_of(row: Sequence[Any]) -> JobStanding:
     return JobStanding(status, gpus, user, priority, has_run, _time(stopped_at), known)
 
 
+def _time_text(at: datetime | None) -> str | None:
+    return None if at is None else utc_text(at)
+
+
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
 def _job_row(job: JobStanding) -> Sequence[Any]:
-    stopped_at, since = (None if at is None else utc_text(at) for at in (job.stopped_at, job.runs.since))
+    stopped_at, since = _time_text(job.stopped_at), _time_text(job.runs.since)
     known = [job.status, job.gpus, job.user, job.priority, job.has_run, stopped_at]
     if job.runs == Runs():
         return known

@@ -2,6 +2,9 @@
 
 `roll_up` is a function of the events of the day and of what stood at its beginning (`Standing`). Nothing is counted up
 from one event to the next, so an event that comes late or twice falsifies nothing: the day is rolled up again.
+
+A large day is rolled up in pieces: `begin_day`, `add_events` for each piece, `end_day`. Between two pieces each job and
+each instance is as it was after its last event (`PartOfDay`), so the pieces give the same figures as the whole day.
 """
 
 from __future__ import annotations
@@ -95,6 +98,48 @@ class Standing:
     instances: Mapping[str, str] = field(default_factory=dict)
 
 
+@frozen_dataclass()
+class JobCourse:
+    """A job after its last event in the rolled-up part of a day.
+
+    standing: the job, also if it has ended.
+    at:       time of that event; the beginning of the day if the job had none.
+    held:     GPU-hours of the day in statuses that hold instances.
+    line:     in the queue after the first attempt.
+    work:     running, less the work that was done again.
+    is_known: whether all work that was done again until then is known, except of `standing.runs`.
+    """
+
+    standing: JobStanding
+    at: datetime
+    held: float = 0.0
+    line: float = 0.0
+    work: float = 0.0
+    is_known: bool = True
+
+
+Recovered = tuple[int, datetime | None]
+"""Version of a recovery that succeeded, and time up to which the work was kept, if it is known."""
+
+
+@frozen_dataclass()
+class PartOfDay:
+    """A day of which the events up to a time are rolled up.
+
+    begin:      the beginning of the day.
+    jobs:       the jobs.
+    instances:  status of each instance, and since when; GONE for an instance that has gone.
+    recoveries: recoveries of each job after its last change of status.
+    incidents:  the incidents that are counted.
+    """
+
+    begin: datetime
+    jobs: Mapping[str, JobCourse] = field(default_factory=dict)
+    instances: Mapping[str, tuple[str, datetime]] = field(default_factory=dict)
+    recoveries: Mapping[str, Sequence[Recovered]] = field(default_factory=dict)
+    incidents: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Figures:
     """Figures of a day or of several, for a group of jobs. Hours are GPU-hours, except those of instances.
@@ -185,11 +230,42 @@ def roll_up(
         since: the beginning.
         until: the end.
     """
+    figures, part = add_events(begin_day(standing, since), events, since, until)
+    rest, after = end_day(part, until)
+    return sum_of(figures, rest), after
+
+
+def begin_day(standing: Standing, begin: datetime) -> PartOfDay:
+    """Return a day of which no event is rolled up yet.
+
+    Args:
+        standing: what stood at its beginning.
+        begin: its beginning.
+    """
+    jobs = dict[str, JobCourse]()
+    for job_id, job in standing.jobs.items():
+        # If the present run lasts, the work before it is a matter of the days before, known or not.
+        runs = Runs(since=job.runs.since) if job.runs.lasts(begin) else job.runs
+        jobs[job_id] = JobCourse(replace(job, runs=runs), begin)
+    return PartOfDay(begin, jobs, {name: (status, begin) for name, status in standing.instances.items()})
+
+
+def add_events(
+    part: PartOfDay, events: Iterable[RecordedEvent], since: datetime, until: datetime
+) -> tuple[dict[GroupKey, Figures], PartOfDay]:
+    """Return the figures of the next piece of a day, up to the last event of each job and instance, and the day so far.
+
+    Args:
+        part: the day up to `since`.
+        events: events, in any order and any number of times. Those outside of both times are left out.
+        since: the beginning of the piece.
+        until: the end of the piece.
+    """
     within = {event.event_id: event for event in events if since <= event.at < until}
     moves: dict[EventKind, dict[str, list[RecordedEvent]]] = {EventKind.JOB: {}, EventKind.INSTANCE: {}}
     figures: dict[GroupKey, Figures] = {FLEET: Figures()}
     incidents: dict[str, RecordedEvent] = {}
-    recoveries: dict[str, list[RecordedEvent]] = {}
+    recoveries = {job_id: list(each) for job_id, each in part.recoveries.items()}
     for event in sorted(within.values(), key=lambda event: (event.version, event.kind)):
         if event.kind in moves:
             moves[event.kind].setdefault(event.record, []).append(event)
@@ -198,17 +274,54 @@ def roll_up(
                 group.recovered += event.kind is EventKind.RECOVERY_SUCCEEDED
                 group.given_up += event.kind is EventKind.RECOVERY_FAILED
         if event.kind is EventKind.RECOVERY_SUCCEEDED:
-            recoveries.setdefault(event.record, []).append(event)
-        if event.incident_id and event.job_id and not event.is_about_instance and _began(event, since, until):
+            recoveries.setdefault(event.record, []).append((event.version, event.kept_until))
+        if event.incident_id and event.job_id and not event.is_about_instance and _began(event, part.begin, until):
             incidents.setdefault(event.incident_id, event)
-    for event in incidents.values():
+    for incident_id, event in incidents.items():
         for group in _groups(figures, (event.user, event.priority)):
-            group.incidents += 1
-    jobs = _jobs(standing.jobs, moves[EventKind.JOB], recoveries, figures, (since, until))
-    instances = _instances(standing.instances, moves[EventKind.INSTANCE], figures[FLEET], since, until)
+            group.incidents += incident_id not in part.incidents
+    jobs = {**part.jobs, **_moved_jobs(part, moves[EventKind.JOB], recoveries, figures)}
+    instances = {**part.instances, **_moved_instances(part, moves[EventKind.INSTANCE], figures[FLEET])}
+    left = {job_id: tuple(each) for job_id, each in recoveries.items() if each}
+    return _shorter(figures), PartOfDay(part.begin, jobs, instances, left, part.incidents | incidents.keys())
+
+
+def end_day(part: PartOfDay, until: datetime) -> tuple[dict[GroupKey, Figures], Standing]:
+    """Return the figures from the last event of each job and instance until the end of a day, and what stands then.
+
+    Args:
+        part: the day, of which all events are rolled up.
+        until: its end, or the present time.
+    """
+    figures: dict[GroupKey, Figures] = {FLEET: Figures()}
+    jobs = dict[str, JobStanding]()
+    for job_id, job in sorted(part.jobs.items()):
+        groups = _groups(figures, (job.standing.user, job.standing.priority))
+        course = _Course(job, groups, list(part.recoveries.get(job_id, ())), part.begin)
+        course.end(until)
+        if course.status not in _ENDED:
+            jobs[job_id] = course.standing
+    instances = dict[str, str]()
+    for name, (status, since) in sorted(part.instances.items()):
+        for interval in intervals_of([], status, since, until):
+            _add_instance(figures[FLEET], interval)
+        if status != InstanceStatus.GONE:
+            instances[name] = status
+    return figures, Standing(jobs, instances)
+
+
+def sum_of(before: Mapping[GroupKey, Figures], more: Mapping[GroupKey, Figures]) -> dict[GroupKey, Figures]:
+    """Return the figures of both pieces of a day."""
+    total = {key: replace(group) for key, group in before.items()}
+    for key, group in more.items():
+        total.setdefault(key, Figures()).add(group)
+    return _shorter(total)
+
+
+def _shorter(figures: dict[GroupKey, Figures]) -> dict[GroupKey, Figures]:
     for group in figures.values():
         group.recoveries = sorted(group.recoveries)[-RECOVERIES_MAX:]
-    return figures, Standing(jobs, instances)
+    return figures
 
 
 def _began(event: RecordedEvent, since: datetime, until: datetime) -> bool:
@@ -220,59 +333,85 @@ def _groups(figures: dict[GroupKey, Figures], key: GroupKey) -> Sequence[Figures
     return figures[FLEET], figures.setdefault(key, Figures()) if key != FLEET else Figures()
 
 
-def _jobs(
-    before: Mapping[str, JobStanding],
+def _moved_jobs(
+    part: PartOfDay,
     moves: Mapping[str, list[RecordedEvent]],
-    recoveries: Mapping[str, list[RecordedEvent]],
+    recoveries: Mapping[str, list[Recovered]],
     figures: dict[GroupKey, Figures],
-    times: tuple[datetime, datetime],
-) -> dict[str, JobStanding]:
-    """Add the courses of the jobs to the figures, and return the jobs that stand at the end of `times`."""
-    (since, until), after = times, dict[str, JobStanding]()
-    for job_id in sorted({*before, *moves}):
-        course = moves.get(job_id, [])
-        known = before.get(job_id) or _first(course[0], since)
-        for event in course:
+) -> dict[str, JobCourse]:
+    """Add the courses of the jobs that moved to the figures, and return these jobs after their last events.
+
+    The recoveries up to the last event of a job are removed from `recoveries`.
+    """
+    after = dict[str, JobCourse]()
+    for job_id, events in sorted(moves.items()):
+        known = part.jobs.get(job_id) or _first(events[0], part.begin)
+        groups = _groups(figures, (known.standing.user, known.standing.priority))
+        course = _Course(known, groups, recoveries.get(job_id, []), part.begin)
+        for event in events:
             for group in _groups(figures, (event.user, event.priority)):
                 if event.after in _ENDS:
                     name = _ENDS[JobStatus(event.after)]
                     setattr(group, name, getattr(group, name) + 1)
-        course_of = _Course(known, _groups(figures, (known.user, known.priority)), recoveries.get(job_id, []), since)
-        start = since if job_id in before or known.status else course[0].at
-        for interval in intervals_of(course, known.status, max(start, since), until):
-            course_of.follow(interval)
-        last = course[-1].after if course else known.status
-        course_of.end(last)
-        if last not in _ENDED:
-            after[job_id] = JobStanding(
-                last, known.gpus, known.user, known.priority, course_of.has_run, course_of.stopped_at, course_of.runs
-            )
+            course.move(event)
+        after[job_id] = course.job
     return after
 
 
-def _first(event: RecordedEvent, since: datetime) -> JobStanding:
+def _first(event: RecordedEvent, begin: datetime) -> JobCourse:
     """Return a job of which nothing was known before this event."""
-    began = event.since is not None and event.since < since
-    status = event.before if began else ""
-    return JobStanding(status, event.gpus, event.user, event.priority, event.before in HELD, None)
+    began = event.since is not None and event.since < begin
+    status, at = (event.before, begin) if began else ("", event.at)
+    return JobCourse(JobStanding(status, event.gpus, event.user, event.priority, event.before in HELD, None), at)
 
 
 class _Course:
     """The course of one job through its intervals. It adds to the figures of its groups."""
 
-    def __init__(
-        self, known: JobStanding, groups: Sequence[Figures], recoveries: Iterable[RecordedEvent], since: datetime
-    ) -> None:
+    def __init__(self, job: JobCourse, groups: Sequence[Figures], recoveries: list[Recovered], begin: datetime) -> None:
+        known = job.standing
         self.gpus, self.groups = known.gpus, groups
+        self.status, self.at = known.status, job.at
         self.has_run, self.stopped_at, self.runs = known.has_run, known.stopped_at, known.runs
-        if self.runs.lasts(since):
-            self.runs = Runs(since=self.runs.since)  # that is not known is a matter of the days before
-        self._is_known, self._begin = True, since
-        self._recoveries = list(recoveries)
-        self._hours: dict[str, float] = dict.fromkeys(("held", "line", "work"), 0.0)
+        self._known, self._begin, self._is_known = known, begin, job.is_known
+        self._recoveries = recoveries
+        self._hours = {"held": job.held, "line": job.line, "work": job.work}
 
-    def follow(self, interval: Interval) -> None:
-        """Add an interval, and the change of status that ended it."""
+    @property
+    def standing(self) -> JobStanding:
+        """The job as it is now."""
+        return replace(
+            self._known, status=self.status, has_run=self.has_run, stopped_at=self.stopped_at, runs=self.runs
+        )
+
+    @property
+    def job(self) -> JobCourse:
+        """The job as it is now, with its hours of the day."""
+        return JobCourse(self.standing, self.at, **self._hours, is_known=self._is_known)
+
+    def move(self, event: RecordedEvent) -> None:
+        """Add the time until an event, and the change of status."""
+        until = max(event.at, self.at)
+        for interval in intervals_of([event], self.status, self.at, until):
+            self._follow(interval, event)
+        self.status, self.at = event.after, until
+
+    def end(self, until: datetime) -> None:
+        """Add the time until the end of the day.
+
+        And add the job to the figures of the jobs of which all work that was done again is known, if it is known.
+        """
+        for interval in intervals_of([], self.status, self.at, until):
+            self._follow(interval, None)
+        self._recovered(None)
+        if self._is_known and self.runs.is_known(self.status in _ENDED):
+            for group in self.groups:
+                group.known_held += self._hours["held"]
+                group.known_line += self._hours["line"]
+                group.known_work += self._hours["work"]
+
+    def _follow(self, interval: Interval, event: RecordedEvent | None) -> None:
+        """Add an interval before an event, or before the end, and the change of status that ended the interval."""
         gpu_hours = interval.hours * self.gpus
         for group in self.groups:
             if interval.status in HELD:
@@ -289,29 +428,20 @@ class _Course:
         if self.runs.lasts(interval.since) and self.runs.ended:
             self._is_known, self.runs = False, Runs(since=self.runs.since)  # up to when work was kept stays unknown
         self.runs = self.runs.at(interval.status, interval.since)
-        self._recovered(interval.ended_by)
+        self._recovered(event)
         self.has_run = self.has_run or interval.status in HELD
         if interval.ended_by is not None:
             self._moved(interval.ended_by)
 
     def _recovered(self, before: RecordedEvent | None) -> None:
         """Take the work off that is done again after the recoveries up to an event, or after all that are left."""
-        while self._recoveries and (before is None or self._recoveries[0].version <= before.version):
-            kept_until = self._recoveries.pop(0).kept_until
+        while self._recoveries and (before is None or self._recoveries[0][0] <= before.version):
+            _, kept_until = self._recoveries.pop(0)
             if kept_until is None or not self.runs.ended:
                 self._is_known = False
             else:
                 self._hours["work"] -= self.runs.again_s(kept_until, self._begin) / 3_600 * self.gpus
             self.runs = Runs(since=self.runs.since)
-
-    def end(self, status: str) -> None:
-        """Add the job to the figures of the jobs of which all work that was done again is known, if it is one."""
-        self._recovered(None)
-        if self._is_known and self.runs.is_known(status in _ENDED):
-            for group in self.groups:
-                group.known_held += self._hours["held"]
-                group.known_line += self._hours["line"]
-                group.known_work += self._hours["work"]
 
     def _moved(self, event: RecordedEvent) -> None:
         if event.after == JobStatus.RUNNING and self.stopped_at is not None:
@@ -324,28 +454,28 @@ class _Course:
         self.has_run = self.has_run or event.after in HELD
 
 
-def _instances(
-    before: Mapping[str, str],
-    moves: Mapping[str, list[RecordedEvent]],
-    fleet: Figures,
-    since: datetime,
-    until: datetime,
-) -> dict[str, str]:
-    after: dict[str, str] = {}
-    for name in sorted({*before, *moves}):
-        course = moves.get(name, [])
-        status, start = before.get(name, ""), since
-        if not status:
-            first = course[0]
-            began = first.since is not None and first.since < since
-            status, start = (first.before, since) if began else ("", first.since or first.at)
-        for interval in intervals_of(course, status, max(start, since), until):
-            if interval.status in ("", InstanceStatus.GONE):
-                continue
-            fleet.present += interval.hours
-            if interval.status == InstanceStatus.AVAILABLE:
-                fleet.available += interval.hours
-        last = course[-1].after if course else status
-        if last != InstanceStatus.GONE:
-            after[name] = last
+def _moved_instances(
+    part: PartOfDay, moves: Mapping[str, list[RecordedEvent]], fleet: Figures
+) -> dict[str, tuple[str, datetime]]:
+    """Add the courses of the instances that moved to the figures, and return their statuses and since when."""
+    after: dict[str, tuple[str, datetime]] = {}
+    for name, events in sorted(moves.items()):
+        first = events[0]
+        if name in part.instances:
+            status, at = part.instances[name]
+        elif first.since is not None and first.since < part.begin:
+            status, at = first.before, part.begin
+        else:
+            status, at = "", first.since or first.at
+        until = max(at, *(event.at for event in events))
+        for interval in intervals_of(events, status, at, until):
+            _add_instance(fleet, interval)
+        after[name] = events[-1].after, until
     return after
+
+
+def _add_instance(fleet: Figures, interval: Interval) -> None:
+    if interval.status not in ("", InstanceStatus.GONE):
+        fleet.present += interval.hours
+        if interval.status == InstanceStatus.AVAILABLE:
+            fleet.available += interval.hours
