@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from gpu_recovery.core.event_history import day_codec
+from gpu_recovery.core.event_history.day_codec import PROGRESS, DayProgress, day_texts, progress_of, progress_text
 from gpu_recovery.event_recorder import roller
 from gpu_recovery.event_recorder.roller import CLAIM, DAY_S, EVERY, mark_late, roll_up_days
 
@@ -266,6 +268,77 @@ def progress_items(api: Api) -> list[str]:
     """The stored parts of the progress of days."""
     table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
     return [key for key in table.items if key.startswith("days#progress")]
+
+
+def kill_at_part(api: Api, monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Kill the roll-up before the write of the progress with this number, from 0. Return the texts to be written."""
+    texts: list[str] = []
+    writes: list[str] = []
+
+    def text_of(progress: DayProgress) -> str:
+        texts.append(progress_text(progress))
+        return texts[-1]
+
+    def watch(asked: dict[str, Any]) -> None:
+        if asked["Key"]["stream"]["S"] == PROGRESS:
+            writes.append("")
+            if len(writes) == number + 1:
+                raise Killed
+
+    monkeypatch.setattr(roller, "progress_text", text_of)
+    api.functions.aws.dynamodb = {"UpdateItem": watch}
+    return texts
+
+
+def saved_progress() -> set[str]:
+    """The texts of the progress of days that can be read."""
+    history = import_module("gpu_recovery.aws.wiring").event_history()
+    return {text for _, text in day_texts(history.read(PROGRESS, 1_000)).values()}
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress of a small day has several parts."""
+    monkeypatch.setattr(roller, "PAGE", 4)
+    monkeypatch.setattr(roller, "PIECE_PAGES", 1)
+    monkeypatch.setattr(day_codec, "PART_CHARACTERS_MAX", 500)
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+@pytest.mark.usefixtures("in_parts")
+def test_a_kill_between_the_parts_of_the_progress_joins_no_halves(
+    api: Api, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The parts of two pieces that one run saves differ in their time."""
+    busy_day(api)
+    api.functions.left_s = 60
+    texts = kill_at_part(api, monkeypatch, number)
+    with pytest.raises(Killed):
+        happen(api, 52, TODAY)
+    assert saved_progress() <= set(texts)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_a_kill_between_the_parts_of_a_day_begun_anew_joins_no_halves(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first piece ends at the same time as the first piece before, and has one more event."""
+    busy_day(api)
+    api.functions.left_s = 60
+    monkeypatch.setattr(roller, "PAGE", 5)
+    monkeypatch.setattr(day_codec, "PART_CHARACTERS_MAX", 700)
+    first = kill_at_part(api, monkeypatch, 10**6)
+    monkeypatch.setattr(Context, "get_remaining_time_in_millis", lambda context: 1_000 if first else 60_000)
+    happen(api, 61.6, of_job(60, "sft-2", "RUNNING", 61.6 * 3_600))
+    assert saved_progress() == set(first) and len(progress_items(api)) > 1
+    happen(api, 61.7, TOO_LATE_FOR_TODAY)
+    monkeypatch.setattr(Context, "get_remaining_time_in_millis", lambda context: 60_000)
+    second = kill_at_part(api, monkeypatch, 1)
+    with pytest.raises(Killed):
+        happen(api, 63.3, of_job(61, "sft-2", "RUNNING", 63.3 * 3_600))
+    assert progress_of(second[0]).at == progress_of(first[0]).at and len(second) == 1
+    assert {len(text) // 700 for text in (*first, *second)} == {1}, "both have two parts"
+    assert saved_progress() == set()
 
 
 @pytest.mark.parametrize("number", range(1, WRITES))
