@@ -152,7 +152,8 @@ def _roll_up_day(
     """
     begin = datetime.combine(day, time(), UTC)
     end, begun_with = min(begin + ONE_DAY, now), standing_digest(standing)
-    saved = _progress(history, day)
+    parts = _parts(history, PROGRESS, day)
+    saved = _progress(parts, day)
     progress = DayProgress(begin, begin_day(standing, begin), {}, begun_with, mark, now)
     # An event that arrives before the end of its day marks nothing. The final figures are of a roll-up after `settled`.
     settled = begin + ONE_DAY + SETTLED
@@ -164,7 +165,7 @@ def _roll_up_day(
     ):
         progress = saved
     else:
-        _forget(history, day)  # the first piece may end at the same time as a saved piece
+        _remove(history, parts)  # the first piece may end at the same time as a saved piece
     while True:
         events, until = _piece(history, day, progress.at, end)
         figures, part = add_events(progress.part, events, progress.at, until)
@@ -183,7 +184,7 @@ def _roll_up_day(
     for item in (*items, *day_items(DAYS, day, now, figures_text(sum_of(progress.figures, figures)))):
         history.merge(item)
     if saved is not None:
-        _forget(history, day)
+        _remove(history, _parts(history, PROGRESS, day))
     return after, progress.mark
 
 
@@ -208,17 +209,17 @@ def _parts(history: EventHistory, stream: str, day: date) -> tuple[StoredItem, .
     return history.read(stream, PAGE, after=day.isoformat(), before=(day + ONE_DAY).isoformat())
 
 
-def _progress(history: EventHistory, day: date) -> DayProgress | None:
+def _progress(parts: Iterable[StoredItem], day: date) -> DayProgress | None:
     """Return how far a day is rolled up; None if its roll-up has not begun, or was saved by another release."""
-    texts = day_texts(_parts(history, PROGRESS, day))
+    texts = day_texts(parts)
     try:
         return progress_of(texts[day][1]) if day in texts else None
     except RecordedEventUnreadable:
         return None
 
 
-def _forget(history: EventHistory, day: date) -> None:
-    for item in _parts(history, PROGRESS, day):
+def _remove(history: EventHistory, parts: Iterable[StoredItem]) -> None:
+    for item in parts:
         history.remove(PROGRESS, item.position)
 
 
