@@ -11,11 +11,14 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, is_dataclass, replace
+from importlib import import_module
+from pkgutil import walk_packages
 from threading import Barrier
 from typing import Any
 
+import gpu_recovery
 import pytest
-from gpu_recovery.core.lazy_dataclass import frozen_dataclass
+from gpu_recovery.core.lazy_dataclass import _refuse_set, frozen_dataclass
 
 from tests.markdown import ROOT
 
@@ -190,6 +193,14 @@ def test_threads_may_use_a_class_first_at_the_same_time() -> None:
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(use, range(16)))
+
+
+def test_the_fields_of_every_class_are_declared_without_an_error() -> None:
+    """An error in a declaration is raised at the first use, which may be in a rare incident."""
+    modules = [import_module(found.name) for found in walk_packages(gpu_recovery.__path__, "gpu_recovery.")]
+    classes = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
+    lazy = [one for one in classes if "__dataclass_fields__" in vars(one) and one.__setattr__ is _refuse_set]
+    assert len(lazy) > 250 and all(isinstance(fields(one), tuple) for one in lazy)
 
 
 MODULES = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "node_api", "reconciler", "scheduler")
