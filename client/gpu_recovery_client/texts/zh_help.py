@@ -5,7 +5,7 @@ from __future__ import annotations
 HELP = {
     "* stands for any; none removes a limit.": "* 表示任意；none 取消配额。",
     "A comment, shown in the list.": "备注，显示在列表中。",
-    "A deployment saved by `gpu-recovery login`; else GPU_RECOVERY_PROFILE.": "由 `gpu-recovery login` 保存的部署；缺省取 GPU_RECOVERY_PROFILE。",
+    "A deployment saved by `gpu-recovery login`; else GPU_RECOVERY_PROFILE.": "由 `gpu-recovery login` 保存的部署；默认取 GPU_RECOVERY_PROFILE。",
     "A document in JSON or YAML that replaces all limits.": "JSON 或 YAML 文件，替换全部配额。",
     (
         "A job waits until it is resumed, and keeps its position in the queue. A terminal asks for "
@@ -15,8 +15,8 @@ HELP = {
     "A terminal asks for confirmation before a sandbox is ended, a script does not.": "在终端上，结束沙箱前要求确认；脚本中不询问。",
     "A terminal asks for confirmation, a script does not.": "在终端上要求确认；脚本中不询问。",
     "A terminal asks for confirmation. A script is asked nothing; with --all it must give --yes.": "在终端上要求确认。脚本中不询问；使用 --all 时脚本必须给出 --yes。",
-    "Address of the API; else GPU_RECOVERY_API_URL, else asked.": "API 的地址；缺省取 GPU_RECOVERY_API_URL，再缺省则询问。",
-    "Address of the API; else GPU_RECOVERY_API_URL.": "API 的地址；缺省取 GPU_RECOVERY_API_URL。",
+    "Address of the API; else GPU_RECOVERY_API_URL, else asked.": "API 的地址；默认取 GPU_RECOVERY_API_URL，没有则询问。",
+    "Address of the API; else GPU_RECOVERY_API_URL.": "API 的地址；默认取 GPU_RECOVERY_API_URL。",
     "All pages.": "读取所有页。",
     "Also have the agents of its instances end its ranks.": "同时让实例上的 agent 结束作业的 rank。",
     (
@@ -24,7 +24,7 @@ HELP = {
     ): "每个实例或用户可同时拥有两个令牌，便于在旧令牌到期前换上新令牌。",
     "Arguments": "参数",
     "By id; since: the latest change of status first; lemon: the least reliable first.": "按 id；since：状态最近变化的在前；lemon：最不可靠的在前。",
-    "By time of submission, newest first if not given; status: the live jobs first.": "按提交时间，缺省最新的在前；status：未结束的作业在前。",
+    "By time of submission, newest first if not given; status: the live jobs first.": "按提交时间，默认最新的在前；status：未结束的作业在前。",
     "Close the circuit breaker.": "闭合熔断器。",
     "Close the circuit breaker. Held repairs may begin. Old evidence is checked again first.": "闭合熔断器，被暂缓的修复可以开始。旧的证据会先重新检查。",
     "Commands": "命令",
@@ -43,7 +43,7 @@ HELP = {
     "Explain the status of a job or an instance.": "说明作业或实例为何处于当前状态。",
     "Find the cause of a failure from reports, a log or dumps.": "根据报告、日志或转储查找故障原因。",
     "Folder of the checkpoints, as the ranks see it.": "检查点目录，以 rank 所见路径为准。",
-    "Folder of the sandbox; else the sandbox found from here, or that of the repository.": "沙箱的目录；缺省为从当前目录找到的沙箱，或仓库中的沙箱。",
+    "Folder of the sandbox; else the sandbox found from here, or that of the repository.": "沙箱的目录；默认为从当前目录找到的沙箱，或仓库中的沙箱。",
     "For a day the same key creates no second job. Without the option each call has a new key.": "一天之内，同一个键不会创建第二个作业。不给出时，每次调用使用新的键。",
     (
         "For a queued job: the wait reason, the position, the jobs before it, the earliest start. For "
@@ -78,9 +78,9 @@ HELP = {
     "Jobs": "作业",
     "Jobs per page.": "每页的作业数。",
     "Kind of the fault.": "故障的种类。",
-    "LOW to EXTREME_HIGH; NORMAL if not given.": "LOW 至 EXTREME_HIGH；缺省为 NORMAL。",
-    "Language of the output; else GPU_RECOVERY_LANGUAGE.": "输出的语言；缺省取 GPU_RECOVERY_LANGUAGE。",
-    "Language of the report; else that of the command line.": "报告的语言；缺省与命令行相同。",
+    "LOW to EXTREME_HIGH; NORMAL if not given.": "LOW 至 EXTREME_HIGH；默认为 NORMAL。",
+    "Language of the output; else GPU_RECOVERY_LANGUAGE.": "输出的语言；默认取 GPU_RECOVERY_LANGUAGE。",
+    "Language of the report; else that of the command line.": "报告的语言；默认与命令行相同。",
     "Largest number of counted attempts.": "计数尝试的最大次数。",
     "Largest number of messages.": "消息的最大条数。",
     "Let no repair begin until `unpause`.": "在 `unpause` 之前不开始任何修复。",
@@ -98,7 +98,7 @@ HELP = {
     "Number of GPUs on each instance.": "每个实例的 GPU 数量。",
     "Number of instances.": "实例的数量。",
     "Number of lines from the end.": "从末尾算起的行数。",
-    "Number of the attempt; else the latest.": "尝试的编号；缺省为最近一次。",
+    "Number of the attempt; else the latest.": "尝试的编号；默认为最近一次。",
     "On Ray: shell command of the driver.": "在 Ray 上：driver 的 shell 命令。",
     "On this machine": "本机",
     "One instance, with its history.": "一个实例及其历史。",
@@ -141,7 +141,7 @@ HELP = {
     "Repair that ends a GPU fault.": "能消除 GPU 故障的修复方式。",
     "Return instances to use: each must pass a health check.": "让实例重新投入使用：每个实例必须先通过健康检查。",
     "Revoke a token: within a minute every API rejects it.": "吊销令牌：一分钟之内所有 API 都会拒绝它。",
-    "Role of the session, at most that of your token, which is the default.": "会话的角色，不高于令牌的角色；缺省与令牌相同。",
+    "Role of the session, at most that of your token, which is the default.": "会话的角色，不高于令牌的角色；默认与令牌相同。",
     "Run a Ray head too, for jobs with `--backend ray`.": "同时运行 Ray head，供 `--backend ray` 的作业使用。",
     "Run a node agent on each instance.": "在每个实例上运行节点代理。",
     "Run a whole deployment on this machine.": "在本机运行一套完整的部署。",
@@ -201,12 +201,12 @@ HELP = {
         "`keyring` is installed, otherwise in a file that only you can read."
     ): (
         "令牌取自 --token 或其变量；否则在终端上输入，脚本中从标准输入读取。会用一次请求检查令牌。若已安装 Python 包 `keyring`，令牌保存在密钥环中，"
-        "否则保存在只有你能读取的文件中。"
+        "否则保存在只有您能读取的文件中。"
     ),
     "The user, for a token of a user.": "用户名，用于用户令牌。",
     "Train on Amazon ECS, with automatic recovery from GPU faults.": "在 Amazon ECS 上训练，并从 GPU 故障中自动恢复。",
     "Usage: ": "用法：",
-    "Use this deployment if no other is selected. The first one is.": "未选择其他部署时使用此部署。第一个保存的部署即为缺省。",
+    "Use this deployment if no other is selected. The first one is.": "未选择其他部署时使用此部署。第一个保存的部署即为默认。",
     "User of the job; only an operator may name another user.": "作业的用户；只有运维人员可以指定其他用户。",
     "Variable of every rank; may repeat.": "每个 rank 的环境变量；可重复给出。",
     "Wait until the job has ended.": "等待作业结束。",
@@ -218,20 +218,20 @@ HELP = {
     (
         "With --wait or --follow, the exit code is 0 only if the job SUCCEEDED. Ctrl-C leaves the job running."
     ): "使用 --wait 或 --follow 时，只有作业为 SUCCEEDED 退出码才为 0。按 Ctrl-C 后作业继续运行。",
-    "Your token; better in GPU_RECOVERY_TOKEN, because other users can see options.": "你的令牌；最好放在 GPU_RECOVERY_TOKEN 中，因为其他用户能看到选项。",
-    "`token`, or `iam` to sign requests with AWS credentials; else GPU_RECOVERY_AUTH.": "`token`，或用 `iam` 以 AWS 凭证签名请求；缺省取 GPU_RECOVERY_AUTH。",
+    "Your token; better in GPU_RECOVERY_TOKEN, because other users can see options.": "您的令牌；最好放在 GPU_RECOVERY_TOKEN 中，因为其他用户能看到选项。",
+    "`token`, or `iam` to sign requests with AWS credentials; else GPU_RECOVERY_AUTH.": "`token`，或用 `iam` 以 AWS 凭证签名请求；默认取 GPU_RECOVERY_AUTH。",
     "ecs or ray.": "ecs 或 ray。",
     "Name of the job. Commands take it in place of the id; several jobs may have it.": "作业的名称。命令可用它代替 id；多个作业可以同名。",
     "Only jobs with this name.": "只列出此名称的作业。",
     "at least {least}": "至少 {least}",
-    "default: {value}": "缺省：{value}",
+    "default: {value}": "默认：{value}",
     "required": "必填",
     "{least} to {most}": "{least} 到 {most}",
     "iam: sign requests with AWS credentials, without a token.": "iam：用 AWS 凭证签名请求，不使用令牌。",
     "json or yaml: the answer of the API; wide: every column, no line folded; name: ids only.": "json 或 yaml：API 的响应；wide：全部列且不折行；name：只打印 id。",
     "viewer reads; user also submits, and controls own jobs; operator does everything.": "viewer 只读；user 还可提交作业并管理自己的作业；operator 可执行一切操作。",
-    "AWS region; else that of the file or of AWS_REGION.": "AWS 区域；缺省取文件中的区域或 AWS_REGION。",
-    "AWS region; else that of the settings file or of AWS_REGION.": "AWS 区域；缺省取设置文件中的区域或 AWS_REGION。",
+    "AWS region; else that of the file or of AWS_REGION.": "AWS 区域；默认取文件中的区域或 AWS_REGION。",
+    "AWS region; else that of the settings file or of AWS_REGION.": "AWS 区域；默认取设置文件中的区域或 AWS_REGION。",
     "Address to notify; may be repeated.": "接收通知的邮箱地址；可重复给出。",
     "Also run one health check on this idle instance, and wait for it.": "另外在这个空闲实例上运行一次健康检查，并等待结果。",
     "Any other setting; may be repeated.": "任意其他设置；可重复给出。",
@@ -245,6 +245,6 @@ HELP = {
     "Say what would fail in the account or the deployment, and how to fix it.": "找出账户或部署中会出错的地方，并给出修复方法。",
     "Task definition family of training jobs; may be repeated.": "训练作业的任务定义 family；可重复给出。",
     "The account is only read. A terminal asks for each setting and proposes what the account has. A script gives options; what it leaves out is taken from the account. An existing file keeps its lines and comments: only changed settings are replaced, after the difference is shown and confirmed (--yes in a script).": "对账户只读取。在终端上逐项询问，并以账户中的内容作为建议值。脚本用选项给出设置，没有给出的从账户中取得。已有文件的其他行和注释保持不变：先显示差异，确认后只替换有变化的设置（脚本中用 --yes）。",
-    "With NAME the settings are those of its file, before and after the deployment. Without NAME they are those of the deployment that is selected. AWS is read with your own credentials, and nothing is changed. Only --health-check takes the instance out of use while the check runs. Exit code 0: nothing would fail, and every check was made.": "给出 NAME 时，部署前后都使用其设置文件中的设置。不给出 NAME 时，使用所选部署的设置。用你自己的凭证读取 AWS，不做任何修改。只有 --health-check 会在检查期间停用该实例。退出码 0：没有会出错的地方，且所有检查都已完成。",
+    "With NAME the settings are those of its file, before and after the deployment. Without NAME they are those of the deployment that is selected. AWS is read with your own credentials, and nothing is changed. Only --health-check takes the instance out of use while the check runs. Exit code 0: nothing would fail, and every check was made.": "给出 NAME 时，部署前后都使用其设置文件中的设置。不给出 NAME 时，使用所选部署的设置。用您自己的凭证读取 AWS，不做任何修改。只有 --health-check 会在检查期间停用该实例。退出码 0：没有会出错的地方，且所有检查都已完成。",
 }
 """Texts of the help by their English form."""

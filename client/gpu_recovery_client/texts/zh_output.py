@@ -49,7 +49,7 @@ OUTPUT = {
     "there is no deployment {name}; saved are: {names}": "没有部署 {name}；已保存的有：{names}",
     "Removed {name}.": "已删除 {name}。",
     "must be token or iam": "必须是 token 或 iam",
-    "The token is in {path}, which only you can read.": "令牌保存在 {path}，只有你能读取。",
+    "The token is in {path}, which only you can read.": "令牌保存在 {path}，只有您能读取。",
     "is needed": "必须给出",
     "Address of the API": "API 的地址",
     "The token is in the keyring.": "令牌保存在密钥环中。",
@@ -325,7 +325,7 @@ OUTPUT = {
     "`gpu-recovery instances` shows the ids of instances.": "用 `gpu-recovery instances` 查看实例 id。",
     "Set {token} or --token to a token instead of a session of the console.": "请把 {token} 或 --token 设为令牌，而不是控制台的会话。",
     "Sign your requests: set {auth}=iam, or give --auth iam.": "请对请求签名：设置 {auth}=iam，或给出 --auth iam。",
-    "Use a role that the deployment knows (AWS_PROFILE), or ask an operator to add your role.": "请使用部署已登记的角色（AWS_PROFILE），或让运维人员添加你的角色。",
+    "Use a role that the deployment knows (AWS_PROFILE), or ask an operator to add your role.": "请使用部署已登记的角色（AWS_PROFILE），或让运维人员添加您的角色。",
     (
         "API Gateway refused the request. A deployment that authorizes by IAM accepts signed requests "
         "({auth}=iam) of principals that may call `execute-api:Invoke` on it."
@@ -348,7 +348,7 @@ OUTPUT = {
         "Check the token in {token}, --token or the profile. An operator issues a new token with "
         "`gpu-recovery token issue --user NAME`."
     ): "请检查 {token}、--token 或已保存的部署中的令牌。运维人员可用 `gpu-recovery token issue --user NAME` 签发新令牌。",
-    "Your role does not allow this: call as the user of the job, or ask an operator.": "你的角色不允许此操作：请以作业的用户调用，或联系运维人员。",
+    "Your role does not allow this: call as the user of the job, or ask an operator.": "您的角色不允许此操作：请以作业的用户调用，或联系运维人员。",
     "`gpu-recovery list` and `gpu-recovery instances` show the ids.": "用 `gpu-recovery list` 和 `gpu-recovery instances` 查看 id。",
     "`gpu-recovery status` and `gpu-recovery instances` show the present status.": "用 `gpu-recovery status` 和 `gpu-recovery instances` 查看当前状态。",
     (

@@ -91,7 +91,7 @@ def test_the_usage_line_has_plain_placeholders(run: Run, verb: tuple[str, ...], 
 def test_the_help_writes_ranges_and_defaults_in_words(run: Run) -> None:
     """In both languages."""
     assert "[default: 50; 1 to 200]" in " ".join(run("list", "--help").stdout.split())
-    assert "[缺省：50; 1 到 200]" in " ".join(run("--language", "zh", "list", "--help").stdout.split())
+    assert "[默认：50; 1 到 200]" in " ".join(run("--language", "zh", "list", "--help").stdout.split())
     assert "[required]" in run("sandbox", "fault", "--help").stdout
 
 
