@@ -237,7 +237,7 @@ ALARM_METRICS = 90
 
 The tests of infra/ compare the number with the templates.
 """
-RECORDED_WRITE_UNITS, RECORDED_READ_UNITS = 5.6, 1.375
+RECORDED_WRITE_UNITS, RECORDED_READ_UNITS = 5.6, 1.42
 """Units of an event of ours in the event history, on average over an incident. A test of the recorder counts them."""
 RECORDER_MEMORY_GB = 0.25
 PRIORITIES_IN_USE = 2
