@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docs.generated_pages import write_or_check
+
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "api.md"
 DOCUMENT = DOCS / "openapi.json"
@@ -151,14 +153,5 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def main() -> int:
-    """Write the page, or compare it with the document."""
-    text = page(json.loads(DOCUMENT.read_text(encoding="utf-8")))
-    if "--check" in sys.argv[1:]:
-        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(write_or_check({PAGE: page(json.loads(DOCUMENT.read_text(encoding="utf-8")))}, sys.argv[1:]))

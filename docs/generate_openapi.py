@@ -20,6 +20,8 @@ sys.path[:0] = [str(ROOT / "lambdas")]
 from gpu_recovery.aws.openapi_document import document
 from gpu_recovery.job_api.router import OPENAPI_FILE, ROUTES
 
+from docs.generated_pages import write_or_check
+
 
 def described() -> dict[str, Any]:
     """Return the document. It has the version of the package."""
@@ -36,15 +38,5 @@ def texts() -> dict[Path, str]:
     }
 
 
-def main() -> int:
-    """Write the files, or compare them with what would be written. Return the exit code."""
-    made = texts()
-    if "--check" in sys.argv[1:]:
-        return int(any(not path.is_file() or path.read_text(encoding="utf-8") != text for path, text in made.items()))
-    for path, text in made.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(texts(), sys.argv[1:]))

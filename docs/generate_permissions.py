@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "permissions.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "lambdas")]
 
+from docs.generated_pages import write_or_check
 from infra.functions import FUNCTIONS, FunctionRow, Trigger
 from infra.permissions import WITHOUT_RESOURCE_LEVEL, Permission, Reach, statements
 
@@ -234,18 +235,5 @@ def _beside() -> Iterable[str]:
     yield ""
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with --check only test whether it is up to date. Return the exit code."""
-    if arguments == ["--check"]:
-        fresh = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
-        print("docs/permissions.md is " + ("fresh" if fresh else "stale: run python docs/generate_permissions.py"))
-        return 0 if fresh else 1
-    if arguments:
-        print("usage: python docs/generate_permissions.py [--check]", file=sys.stderr)
-        return 2
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check({PAGE: page()}, sys.argv[1:]))

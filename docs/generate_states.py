@@ -31,6 +31,8 @@ from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery.core.state_machine import DecisionContext
 
+from docs.generated_pages import write_or_check
+
 SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = """# Statuses and transitions
 
@@ -179,18 +181,5 @@ def _moving(answer: Callable[[RecoveryPolicy], datetime | None]) -> list[str]:
     return [name for name in numbers if answer(replace(usual, **{name: getattr(usual, name) + 1})) != answer(usual)]
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with --check only test whether it is up to date. Return the exit code."""
-    if arguments == ["--check"]:
-        fresh = PAGE.exists() and PAGE.read_text() == page()
-        print("docs/states.md is fresh" if fresh else "docs/states.md is stale: run python docs/generate_states.py")
-        return 0 if fresh else 1
-    if arguments:
-        print("usage: python docs/generate_states.py [--check]", file=sys.stderr)
-        return 2
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check({PAGE: page()}, sys.argv[1:]))

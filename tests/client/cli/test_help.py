@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -88,15 +87,6 @@ def test_the_page_of_the_command_line_lists_every_verb() -> None:
     """docs/cli.md has one row for each, and none for what there is not."""
     listed = [bare(row[0]) for table in CLI.tables() if table[0][0] == "Verb" for row in table[1:]]
     assert sorted(listed) == sorted({*VERBS, "fleet"})
-
-
-def test_the_page_of_the_options_is_that_of_the_program() -> None:
-    """docs/cli-options.md says what the program says; `python docs/generate_cli.py` writes it again."""
-    spec = importlib.util.spec_from_file_location("generate_cli", DOCS / "generate_cli.py")
-    assert spec is not None and spec.loader is not None
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
-    assert (DOCS / "cli-options.md").read_text() == generator.page()
 
 
 @each_verb

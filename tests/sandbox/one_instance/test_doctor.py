@@ -63,22 +63,12 @@ class Doctor:
 
 
 @pytest.fixture
-def doctor(state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+def doctor(state: dict[str, Any], account_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """The verb, with the credentials of the sandbox in the environment, in a folder of its own."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": state["endpoint_url"],
-        "AWS_ENDPOINT_URL_ECS": state["ecs_endpoint_url"],
-        "AWS_ENDPOINT_URL_EC2": state["ec2_endpoint_url"],
-        "AWS_ACCESS_KEY_ID": state["aws_access_key_id"],
-        "AWS_SECRET_ACCESS_KEY": state["aws_secret_access_key"],
-        "AWS_REGION": "us-east-1",
-        "GPU_RECOVERY_API_URL": state["api_url"],
-        "GPU_RECOVERY_TOKEN": state["operator_token"],
-        "GPU_RECOVERY_CONFIG": str(tmp_path / "config.toml"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    return Doctor(tmp_path, state)
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", state["api_url"])
+    monkeypatch.setenv("GPU_RECOVERY_TOKEN", state["operator_token"])
+    monkeypatch.setenv("GPU_RECOVERY_CONFIG", str(account_folder / "config.toml"))
+    return Doctor(account_folder, state)
 
 
 @contextmanager

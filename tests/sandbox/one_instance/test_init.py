@@ -41,19 +41,9 @@ class Init:
 
 
 @pytest.fixture
-def verb(state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Init:
+def verb(state: dict[str, Any], account_folder: Path) -> Init:
     """The verb, with the credentials of the sandbox in the environment."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": state["endpoint_url"],
-        "AWS_ENDPOINT_URL_ECS": state["ecs_endpoint_url"],
-        "AWS_ENDPOINT_URL_EC2": state["ec2_endpoint_url"],
-        "AWS_ACCESS_KEY_ID": state["aws_access_key_id"],
-        "AWS_SECRET_ACCESS_KEY": state["aws_secret_access_key"],
-        "AWS_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    return Init(tmp_path, state)
+    return Init(account_folder, state)
 
 
 def test_a_script_gets_a_file_for_the_deployment_that_runs(verb: Init) -> None:

@@ -1,0 +1,1 @@
+"""The documentation, and the programs that write its generated pages (`make docs`)."""
