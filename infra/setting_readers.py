@@ -18,6 +18,16 @@ BUILD = "build"
 """Value of a setting for an image: the deployment builds the image itself."""
 DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
 """The reference of an image by digest. A tag can be moved to another image, a digest cannot."""
+ECS_NAME = r"[A-Za-z0-9_-]{1,255}"
+"""Pattern of the name of an ECS cluster and of a task definition family."""
+ROLE_ARN = r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
+"""Pattern of the ARN of an IAM role."""
+TAG_VALUE = r"[\w .:/=+@-]{1,256}"
+"""Pattern of the value of a tag. An empty value is not matched."""
+LOG_GROUP = r"[A-Za-z0-9_./#-]{1,512}"
+"""Pattern of the name of a log group."""
+EMAIL = r"[^@\s,]+@[^@\s,]+\.[^@\s,]+"
+"""Pattern of an e-mail address."""
 Reader = Callable[[Any], Any]
 """A function from the raw value to the typed value. It raises ValueError if the raw value is wrong."""
 

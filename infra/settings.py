@@ -25,6 +25,11 @@ from infra.alert_endpoints import alert_endpoint
 from infra.setting_readers import (
     BUILD,
     DIGEST,
+    ECS_NAME,
+    EMAIL,
+    LOG_GROUP,
+    ROLE_ARN,
+    TAG_VALUE,
     Reader,
     boolean,
     integer,
@@ -56,7 +61,8 @@ RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods in days that CloudWatch Logs accepts."""
 
 _TABLE = text(r"[A-Za-z0-9_.-]{3,255}", "a DynamoDB table name")
-_FAMILY = text(r"[A-Za-z0-9_-]{1,255}", "a task definition family")
+_FAMILY = text(ECS_NAME, "a task definition family")
+_ROLE = text(ROLE_ARN, "the ARN of an IAM role")
 _BASE_IMAGE = text(
     r"(\w[\w.:/-]{0,399}(@sha256:[0-9a-f]{64})?)?", "an image reference, with or without @sha256:<digest>"
 )
@@ -119,26 +125,22 @@ class DeploymentSettings:
     """
 
     # Cluster, training tasks and instances.
-    cluster_name: str = _setting("nwcd-gpu-testing", text(r"[A-Za-z0-9_-]{1,255}", "an ECS cluster name"))
+    cluster_name: str = _setting("nwcd-gpu-testing", text(ECS_NAME, "an ECS cluster name"))
     """The ECS cluster that is monitored. The deployment never creates it."""
     training_task_families: tuple[str, ...] = _setting(("gpu-training",), items(_FAMILY))
     """Task definition families that may be launched.
 
     The API refuses any other family at submission, and IAM refuses it at launch.
     """
-    training_role_arns: tuple[str, ...] = _setting(
-        (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
-    )
+    training_role_arns: tuple[str, ...] = _setting((), items(_ROLE))
     """Task roles and execution roles that those task definitions name.
 
     Without them ECS refuses the launch, so the API refuses a task definition with another role at submission.
     """
-    node_role_arns: tuple[str, ...] = _setting(
-        (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
-    )
+    node_role_arns: tuple[str, ...] = _setting((), items(_ROLE))
     """Roles of instances that may sign their reports instead of sending a token. Empty: none may."""
     training_log_groups: tuple[str, ...] = _setting(
-        ("/ecs/gpu-training",), items(text(r"[A-Za-z0-9_./#-]{1,512}", "the name of a log group"))
+        ("/ecs/gpu-training",), items(text(LOG_GROUP, "the name of a log group"))
     )
     """Log groups of those task definitions (`awslogs-group`), for `gpu-recovery logs`.
 
@@ -157,7 +159,7 @@ class DeploymentSettings:
     """
     managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
     """Key of the tag that an instance must have. IAM lets the functions reboot no instance without the tag."""
-    managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))
+    managed_tag_value: str = _setting("true", text(f"({TAG_VALUE})?", "a tag value"))
     """Value that the tag must have."""
 
     # Recovery policy.
@@ -292,7 +294,7 @@ class DeploymentSettings:
 
     Amazon Q drops messages in other formats than its own.
     """
-    alert_emails: tuple[str, ...] = _setting((), items(text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "an e-mail address")))
+    alert_emails: tuple[str, ...] = _setting((), items(text(EMAIL, "an e-mail address")))
     """E-mail addresses that are notified. Each address must confirm its subscription."""
     alert_endpoints: tuple[str, ...] = _setting((), items(alert_endpoint))
     """Further subscribers of the operators' topic: HTTPS addresses, and ARNs of SQS queues."""

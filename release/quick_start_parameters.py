@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FAMILY, ROLE = r"[A-Za-z0-9_-]{1,255}", r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"
+from infra.setting_readers import ECS_NAME, EMAIL, LOG_GROUP, ROLE_ARN, TAG_VALUE
+
 NO_VALUE = {"Ref": "AWS::NoValue"}
 
 
@@ -61,14 +62,14 @@ PARAMETERS = (
         "ClusterName",
         "QuickStartCluster",
         "Name of the ECS cluster whose trainings are healed. The stack does not create the cluster",
-        FAMILY,
+        ECS_NAME,
         CLUSTER,
     ),
     Parameter(
         "ManagedTagValue",
         "QuickStartTagValue",
         "Only instances with the tag gpu-recovery:managed and this value may be rebooted",
-        r"[\w .:/=+@-]{1,256}",
+        TAG_VALUE,
         CLUSTER,
         default="true",
     ),
@@ -76,7 +77,7 @@ PARAMETERS = (
         "AlertEmail",
         "quick-start@example.com",
         "E-mail address that gets the notifications; confirm the subscription. Empty: nobody",
-        r"([^@\s,]+@[^@\s,]+\.[^@\s,]+)?",
+        f"({EMAIL})?",
         RECOVERY,
         default="",
         optional=True,
@@ -93,7 +94,7 @@ PARAMETERS = (
         "TrainingTaskFamily",
         "QuickStartFamily1",
         "Family of task definitions that jobs may launch",
-        FAMILY,
+        ECS_NAME,
         TRAINING,
         default="gpu-training",
     ),
@@ -102,7 +103,7 @@ PARAMETERS = (
             f"TrainingTaskFamily{number}",
             f"QuickStartFamily{number}",
             "A further family, or empty",
-            f"({FAMILY})?",
+            f"({ECS_NAME})?",
             TRAINING,
             default="",
             optional=True,
@@ -114,7 +115,7 @@ PARAMETERS = (
             f"TrainingRoleArn{number}",
             f"arn:aws:iam::000000000000:role/QuickStartRole{number}",
             "ARN of a task role or execution role that the task definitions name, or empty",
-            f"({ROLE})?",
+            f"({ROLE_ARN})?",
             TRAINING,
             default="",
             optional=True,
@@ -125,7 +126,7 @@ PARAMETERS = (
         "TrainingLogGroup",
         "QuickStartLogGroup",
         "Log group of the task definitions (awslogs-group)",
-        r"[A-Za-z0-9_./#-]{1,512}",
+        LOG_GROUP,
         TRAINING,
         default="/ecs/gpu-training",
     ),
