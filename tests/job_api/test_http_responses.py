@@ -55,6 +55,14 @@ def test_an_unchanged_answer_is_304_and_a_changed_one_is_sent(api: Api) -> None:
     assert raw(api, "/api/v2/instances", if_none_match=tag)["statusCode"] == 200
 
 
+def test_a_tag_is_compared_without_its_mark_of_a_weak_tag(api: Api) -> None:
+    """A proxy may mark the strong tag of the quotas as weak, or remove the mark of another tag."""
+    tag = api.get("/instances").headers["etag"]
+    assert raw(api, "/api/v2/instances", if_none_match=tag.removeprefix("W/"))["statusCode"] == 304
+    strong = api.get("/quotas").headers["etag"]
+    assert raw(api, "/api/v2/quotas", if_none_match=f"W/{strong}")["statusCode"] == 304
+
+
 def test_a_tag_of_a_route_stays(api: Api) -> None:
     """The quotas have their revision as a tag, which `If-Match` names."""
     answer = api.get("/quotas")

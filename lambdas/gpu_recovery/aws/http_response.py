@@ -14,7 +14,13 @@ from gpu_recovery.job_api.response import ApiResponse
 
 COMPRESS_FROM_BYTES = 1_024
 """Shorter bodies are sent as they are: gzip would save nothing."""
-_UNCHANGED = 304
+UNCHANGED = 304
+"""Status of the answer to a request that names the entity tag of the body."""
+
+
+def is_known(tag: str, if_none_match: str) -> bool:
+    """Return whether the header `If-None-Match` names an entity tag. The mark of a weak tag makes no difference."""
+    return tag.removeprefix("W/") in (part.strip().removeprefix("W/") for part in if_none_match.split(","))
 
 
 def response_of(answer: ApiResponse, method: str, if_none_match: str) -> Response[str]:
@@ -32,7 +38,7 @@ def response_of(answer: ApiResponse, method: str, if_none_match: str) -> Respons
     headers: dict[str, Any] = {"Cache-Control": "no-store", **answer.headers}
     if method == "GET" and answer.status == 200:
         tag = headers.setdefault("ETag", f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"')
-        if tag in (part.strip() for part in if_none_match.split(",")):
-            return Response(_UNCHANGED, answer.kind, "", headers=headers)
+        if is_known(tag, if_none_match):
+            return Response(UNCHANGED, answer.kind, "", headers=headers)
     headers["Vary"] = "Accept-Encoding"
     return Response(answer.status, answer.kind, text, headers=headers, compress=len(text) >= COMPRESS_FROM_BYTES)

@@ -13,6 +13,7 @@ from pathlib import Path
 import aws_lambda_powertools
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
+from gpu_recovery.aws.http_response import UNCHANGED, is_known
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.job_api.response import ApiError
 
@@ -124,7 +125,6 @@ def _answer(app: APIGatewayHttpResolver, name: str) -> Response[str]:
         answer = ApiError(404, "no_such_route", "Not found", "Swagger UI has no such file").response()
         return Response(answer.status, answer.kind, answer.text, headers={**HEADERS, "Cache-Control": "no-store"})
     headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": file.tag, "Vary": "Accept-Encoding"}
-    known = app.current_event.headers.get("if-none-match", "").replace("W/", "")
-    if file.tag in (tag.strip() for tag in known.split(",")):
-        return Response(304, file.kind, "", headers=headers)
+    if is_known(file.tag, app.current_event.headers.get("if-none-match", "")):
+        return Response(UNCHANGED, file.kind, "", headers=headers)
     return Response(200, file.kind, file.text, headers=headers, compress=True)
