@@ -12,3 +12,17 @@ It runs on a developer's computer and in CI.
 - readiness.py       what a tag lacks for a release
 - try_wheels.py      installs the wheels into a fresh environment, uses them and removes each alone
 """
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+"""The folder of the repository."""
+
+
+def version() -> str:
+    """Return the version of this release."""
+    found: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return found

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-ROOT = Path(__file__).parents[1]
+from release import ROOT
+
 DOCKERFILES = ("agent/Dockerfile", "health_check/Dockerfile", "ray_runner/Dockerfile")
 PLATFORM = ("linux", "amd64")
 """Operating system and processor of the images that a deployment builds."""

@@ -20,10 +20,10 @@ import aws_cdk as cdk
 from infra.recovery_stack import RecoveryStack
 from infra.settings import NAMESPACE, DeploymentSettings
 from infra.state_stack import StateStack
+from release import ROOT, version
 from release.archives import archive, write_checksums
-from release.quick_start_template import PLACEHOLDER, TEMPLATE, quick_start_template, version
+from release.quick_start_template import PLACEHOLDER, TEMPLATE, quick_start_template
 
-ROOT = Path(__file__).parents[1]
 SETTINGS: Mapping[str, Any] = {
     "cluster_name": PLACEHOLDER["ClusterName"],
     "managed_tag_value": PLACEHOLDER["ManagedTagValue"],

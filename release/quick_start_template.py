@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from release import version
 from release.quick_start_parameters import PARAMETERS, declarations, with_condition, with_references
 
-ROOT = Path(__file__).parents[1]
 TEMPLATE = "gpu-recovery.template.json"
 """Name of the file."""
 PLACEHOLDER = {parameter.name: parameter.placeholder for parameter in PARAMETERS}
@@ -20,12 +18,6 @@ OBSERVES, OBSERVES_BY_PARAMETER = '"observe_only": true', f'"observe_only": {PLA
 
 class TemplatesDiffer(ValueError):
     """The two stacks cannot become one template."""
-
-
-def version() -> str:
-    """Return the version of this release."""
-    found: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    return found
 
 
 def quick_start_template(state: Mapping[str, Any], recovery: Mapping[str, Any]) -> dict[str, Any]:

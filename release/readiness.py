@@ -6,10 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+from release import ROOT, version
 from release.base_images import without_digest
-from release.quick_start_template import version
-
-ROOT = Path(__file__).parents[1]
 
 
 def missing_for(tag: str, root: Path = ROOT) -> list[str]:

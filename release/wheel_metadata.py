@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 PYTHON = "Programming Language :: Python :: "
+RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
+"""A relative link of a Markdown page."""
 
 
 def metadata_errors(wheel: Path) -> list[str]:
@@ -44,9 +46,9 @@ def metadata_errors(wheel: Path) -> list[str]:
 def _pinned(requirement: Requirement) -> list[str]:
     """A pin of a library conflicts with the pin of another, and a library without a bound may be too old."""
     operators = {each.operator for each in requirement.specifier}
-    return (
-        [] if operators & {">=", "~=", ">"} and "==" not in operators else [f"{requirement} has no lower bound alone"]
-    )
+    if operators & {">=", "~=", ">"} and "==" not in operators:
+        return []
+    return [f"{requirement} needs a lower bound and no pin"]
 
 
 def _pythons(metadata: Metadata) -> list[str]:
@@ -71,4 +73,4 @@ def _dead_links(raw: bytes) -> list[str]:
         return []
     text = message.get_payload()
     assert isinstance(text, str)
-    return [f"a relative link: {link}" for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s]+)\)", text)]
+    return [f"a relative link: {link}" for link in RELATIVE_LINK.findall(text)]

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from posixpath import normpath
 
-from release.wheel_metadata import metadata_errors
+from release import ROOT
+from release.wheel_metadata import RELATIVE_LINK, metadata_errors
 
-ROOT = Path(__file__).parents[1]
 PROJECTS = (".", "agent", "agent/run")
 """The folder of each project, in this repository."""
 COPIED = ("pyproject.toml", "LICENSE", "client", "lambdas/gpu_recovery/core", "agent", "health_check")
@@ -29,7 +29,6 @@ IGNORED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
 OFFLINE = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", "--quiet")
 FILE_TIME_S = 315_619_200
 """Time of the files without a commit, in seconds since 1970: 2 January 1980. ZIP cannot hold a time before 1980."""
-RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
 
 
 def source_time_s() -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from release import version
 from release.base_images import DOCKERFILES
-from release.quick_start_template import version
 from release.readiness import missing_for
 
 ROOT = Path(__file__).parents[2]

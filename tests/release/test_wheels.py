@@ -109,8 +109,8 @@ def test_the_metadata_of_a_release_is_complete_and_its_links_are_absolute(tmp_pa
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("Requires-Dist: httpx>=0.27", "Requires-Dist: httpx==0.27", "httpx==0.27 has no lower bound alone"),
-        ("Requires-Dist: httpx>=0.27", "Requires-Dist: httpx", "httpx has no lower bound alone"),
+        ("Requires-Dist: httpx>=0.27", "Requires-Dist: httpx==0.27", "httpx==0.27 needs a lower bound and no pin"),
+        ("Requires-Dist: httpx>=0.27", "Requires-Dist: httpx", "httpx needs a lower bound and no pin"),
         ("Requires-Python: >=3.11", "Requires-Python: >=3.10", ">=3.10 admits Python 3.10, which no classifier names"),
         ("Requires-Python: >=3.11", "Requires-Python: >=3.12", "the classifier of Python 3.11 is outside >=3.12"),
         ("Description-Content-Type: text/markdown\n", "", "the page is None, not text/markdown"),
