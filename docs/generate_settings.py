@@ -11,8 +11,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ sys.path.insert(0, str(ROOT / "lambdas"))
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 
 from docs.generated_pages import write_or_check
+from infra.settings import DeploymentSettings
 
 SETTINGS_HEADER = """# Settings of a deployment
 
@@ -100,19 +100,18 @@ THRESHOLDS_NOTES = {
 
 def settings_page() -> str:
     """Return the text of docs/settings.md."""
-    tree = ast.parse((ROOT / "infra" / "settings.py").read_text(encoding="utf-8"))
-    (made,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "DeploymentSettings"]
     rows = ["| Context key | Default | Meaning |", "|---|---|---|"]
-    meanings = _docstrings(made)
-    for name, default in _defaults(made):
-        rows.append(f"| `gpu-recovery:{name}` | `{json.dumps(default)}` | {_meaning(name, meanings, SETTINGS_NOTES)} |")
+    meanings = _docstrings(DeploymentSettings)
+    for each in fields(DeploymentSettings):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        meaning = _meaning(each.name, meanings, SETTINGS_NOTES)
+        rows.append(f"| `gpu-recovery:{each.name}` | `{json.dumps(default)}` | {meaning} |")
     return SETTINGS_HEADER + "\n" + "\n".join(rows) + "\n"
 
 
 def thresholds_page() -> str:
     """Return the text of docs/thresholds.md."""
-    tree = ast.parse(inspect.getsource(RecoveryPolicy))
-    meanings = _docstrings(tree.body[0])  # type: ignore[arg-type]
+    meanings = _docstrings(RecoveryPolicy)
     rows = ["| Threshold | `adaptive` | `classic` | Unit | Meaning |", "|---|--:|--:|---|---|"]
     for each in fields(RecoveryPolicy):
         if each.name == "preset":
@@ -124,16 +123,10 @@ def thresholds_page() -> str:
     return THRESHOLDS_HEADER + "\n" + "\n".join(rows) + "\n"
 
 
-def _defaults(made: ast.ClassDef) -> Iterator[tuple[str, Any]]:
-    """Yield each field of the settings with its default."""
-    for node in made.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
-            default = ast.literal_eval(node.value.args[0]) if node.value.args else {}
-            yield node.target.id, list(default) if isinstance(default, tuple) else default
-
-
-def _docstrings(made: ast.ClassDef) -> dict[str, str]:
-    """Return the text below each field, in one line."""
+def _docstrings(settings: type) -> dict[str, str]:
+    """Return the text below each field of a dataclass, in one line."""
+    (made,) = ast.parse(inspect.getsource(settings)).body
+    assert isinstance(made, ast.ClassDef)
     found = {}
     for node, after in zip(made.body, made.body[1:], strict=False):
         if (

@@ -88,7 +88,7 @@ def site_places() -> dict[str, str]:
         places.setdefault(source, source.removeprefix("docs/"))
     for source in list(places):
         if source.endswith(".zh.md"):
-            english = places[source.replace(".zh.md", ".md")]
+            english = places[english_of(source)]
             places[source] = english.replace(".md", ".zh.md")
     places["README.zh-CN.md"] = "index.zh.md"
     return places
@@ -97,7 +97,7 @@ def site_places() -> dict[str, str]:
 def page(source: str, places: dict[str, str]) -> str:
     """Return the text of a page with links as the site needs them."""
     text = (ROOT / source).read_text(encoding="utf-8")
-    english = source.replace(".zh-CN.md", ".md").replace(".zh.md", ".md")
+    english = english_of(source)
     if english != source:
         text = with_anchors(text, (ROOT / english).read_text(encoding="utf-8"))
     parts, last = [], 0
