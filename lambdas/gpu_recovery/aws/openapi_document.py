@@ -167,7 +167,7 @@ def _complete(operation: dict[str, Any], route: Route, example: Mapping[str, Any
     """Add what Powertools cannot generate: names of headers, YAML, problem documents and examples."""
     spelled = {parameter.name.lower(): parameter.name for parameter in route.query if parameter.where == "header"}
     for parameter in operation.get("parameters", ()):
-        parameter["name"] = spelled.get(parameter["name"], parameter["name"]) if spelled else parameter["name"]
+        parameter["name"] = spelled.get(parameter["name"], parameter["name"])
         parameter["schema"].pop("description", None)
     responses = operation["responses"]
     del responses["500"]

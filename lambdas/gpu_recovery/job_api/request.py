@@ -84,10 +84,7 @@ class Request:
         Raises:
             ApiError: 400, the parameter has another value.
         """
-        value = self.query.get(name, "0")
-        if value not in ("0", "1"):
-            raise ApiError(400, "bad_query", f"Bad {name}", "must be 0 or 1", name)
-        return value == "1"
+        return self.choice(name, "0") == "1"
 
     def number(self, name: str, default: int) -> int:
         """Return a query parameter of the kind `between` as an integer; `default` if it is missing.
