@@ -7,7 +7,7 @@ export type Answer = Schemas["Diagnosis"] | Schemas["LogFindings"];
 /** The newest question: without an answer and a problem it is being judged. */
 export interface Asked {
   /** Args: of: what is judged, in the words of the page. */
-  ask: (body: Schemas["CaseWanted"], of?: string) => Promise<void>;
+  ask: (body: Schemas["DiagnosisRequest"], of?: string) => Promise<void>;
   of: string;
   answer: Answer | undefined;
   problem: Error | undefined;
@@ -22,7 +22,7 @@ export function useDiagnosis(about = ""): Asked {
   const under = useRef<AbortController>();
   const [shown, setShown] = useState<{ about: string; of: string; answer?: Answer; problem?: Error }>();
   useEffect(() => () => under.current?.abort(), [about]);
-  const ask = async (body: Schemas["CaseWanted"], of = ""): Promise<void> => {
+  const ask = async (body: Schemas["DiagnosisRequest"], of = ""): Promise<void> => {
     under.current?.abort();
     const mine = new AbortController();
     under.current = mine;

@@ -47,13 +47,13 @@ const t = texts({
 const SENT_MAX = 240 * 1024;
 
 /** Return a body for the route: reports if every line is a JSON object, else a log. */
-function bodyOfText(text: string, name: string): Schemas["CaseWanted"] {
+function bodyOfText(text: string, name: string): Schemas["DiagnosisRequest"] {
   const lines = text.split("\n").filter((line) => line.trim() !== "");
   try {
     const parsed = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     if (lines.length > 0 && parsed.every((each) => typeof each === "object" && each !== null && "type" in each)) {
       const workers = parsed.filter((each) => each["type"] === "worker").map(({ type: _type, ...rest }) => rest);
-      return { reports: parsed.filter((each) => each["type"] !== "worker"), workers } as Schemas["CaseWanted"];
+      return { reports: parsed.filter((each) => each["type"] !== "worker"), workers } as Schemas["DiagnosisRequest"];
     }
   } catch {
     // A log, as most files are.

@@ -38,29 +38,29 @@ def parse_spec(document: Any) -> JobSpec:
     from gpu_recovery.job_api.models.job_spec import JobSpec as JobSpecModel  # noqa: PLC0415
 
     has_template = isinstance(document, Mapping) and document.get("template") is not None
-    wish: models.JobSpec = validated(JobSpecModel, document, TEMPLATE_HINT if has_template else "")
+    body: models.JobSpec = validated(JobSpecModel, document, TEMPLATE_HINT if has_template else "")
     document = _without_template(document)
     spec = JobSpec(
-        workload=wish.workload,
-        nnodes=wish.nnodes,
-        gpus_per_node=wish.n_gpus_per_node,
-        task_definition=wish.task_definition or "",
-        container=wish.container or "",
-        command=wish.command or (),
+        workload=body.workload,
+        nnodes=body.nnodes,
+        gpus_per_node=body.n_gpus_per_node,
+        task_definition=body.task_definition or "",
+        container=body.container or "",
+        command=body.command or (),
         env=document.get("env") or {},
-        user=wish.user or "",
-        attempts_max=wish.attempts_max,
-        max_runtime_s=wish.max_runtime_s,
-        priority=Priority.NORMAL if wish.priority is None else wish.priority,
-        group=wish.group or "",
-        suspend_grace_s=SUSPEND_GRACE_S if wish.suspend_grace_s is None else wish.suspend_grace_s,
-        checkpoint_dir=wish.checkpoint_dir or "",
+        user=body.user or "",
+        attempts_max=body.attempts_max,
+        max_runtime_s=body.max_runtime_s,
+        priority=Priority.NORMAL if body.priority is None else body.priority,
+        group=body.group or "",
+        suspend_grace_s=SUSPEND_GRACE_S if body.suspend_grace_s is None else body.suspend_grace_s,
+        checkpoint_dir=body.checkpoint_dir or "",
         backend=Backend(document.get("backend") or Backend.ECS),
         entrypoint=document.get("entrypoint") or "",
-        runtime_env="" if wish.runtime_env is None else json.dumps(document["runtime_env"]),
-        entrypoint_resources=wish.entrypoint_resources or {},
-        image=wish.image or "",
-        name=wish.name or "",
+        runtime_env="" if body.runtime_env is None else json.dumps(document["runtime_env"]),
+        entrypoint_resources=body.entrypoint_resources or {},
+        image=body.image or "",
+        name=body.name or "",
     )
     if problems := [*_problems(spec, document)]:
         raise BodyInvalid(problems)

@@ -42,7 +42,7 @@ def _reason(text: str) -> str:
     return text
 
 
-_Because = Annotated[str, Line(BECAUSE_CHARACTERS_MAX)]
+_Reason = Annotated[str, Line(BECAUSE_CHARACTERS_MAX)]
 _Owner = Annotated[str, Matching(OWNER, f"spelt as {OWNER.pattern}")]
 _LockJob = Annotated[str, Text("must be the id of the job that the lock belongs to")]
 _Lease = Annotated[int, Whole(LEASE_S_MIN, LEASE_S_MAX)]
@@ -50,20 +50,20 @@ _FencingToken = Annotated[int, Whole(1, TOKEN_MAX)]
 _RoleName = Annotated[str, Choice(Role)]
 
 
-class Because(RequestModel):
+class OptionalReason(RequestModel):
     """A reason, which may be missing."""
 
-    because: _Because | None = None
+    because: _Reason | None = None
 
 
-class Why(RequestModel):
+class RequiredReason(RequestModel):
     """A reason, which must be given."""
 
-    because: Annotated[_Because, Checked(_reason, NO_REASON)]
+    because: Annotated[_Reason, Checked(_reason, NO_REASON)]
 
 
-class TokenWish(RequestModel):
-    """A wish for a token of an instance's agent."""
+class IssueTokenRequest(RequestModel):
+    """Request for a token of an instance's agent."""
 
     expires_in_s: Annotated[int, Whole(LIFETIME_S_MIN, LIFETIME_S_MAX, " of seconds")] = Field(
         default_factory=lambda: LIFETIME_S, description=f"Lifetime of the token. The default is {LIFETIME_S}."
@@ -71,14 +71,14 @@ class TokenWish(RequestModel):
     note: Annotated[str, Line(NOTE_MAX)] = Field(default_factory=str)
 
 
-class UserTokenWish(TokenWish):
-    """A wish for a token of a user in a role."""
+class IssueUserTokenRequest(IssueTokenRequest):
+    """Request for a token of a user in a role."""
 
     role: _RoleName = Field(default_factory=lambda: Role.USER.value, description="The default is user.")
 
 
-class SessionWish(RequestModel):
-    """A wish for a session. Without a role the session has the role of the token."""
+class CreateSessionRequest(RequestModel):
+    """Request for a session. Without a role the session has the role of the token."""
 
     role: _RoleName = Field(default_factory=str)
     expires_in_s: Annotated[int, Whole(SESSION_S_MIN, SESSION_S_MAX, " of seconds")] = Field(
@@ -86,8 +86,8 @@ class SessionWish(RequestModel):
     )
 
 
-class LockWish(RequestModel):
-    """A wish for a lock of a job."""
+class AcquireLockRequest(RequestModel):
+    """Request for a lock of a job."""
 
     job_id: _LockJob
     owner: _Owner
@@ -96,21 +96,21 @@ class LockWish(RequestModel):
     lease_s: _Lease | None = LEASE_S
 
 
-class LockReturn(RequestModel):
-    """The release of a lock."""
+class ReleaseLockRequest(RequestModel):
+    """Request to release a lock."""
 
     job_id: _LockJob
     owner: _Owner
     token: _FencingToken
 
 
-class LockRenewal(LockReturn):
-    """The renewal of a lock's lease."""
+class RenewLockRequest(ReleaseLockRequest):
+    """Request to renew the lease of a lock."""
 
     lease_s: _Lease | None = LEASE_S
 
 
-class LimitsWish(RequestModel):
+class QuotaLimits(RequestModel):
     """New limits of instances by `user/PRIORITY/group`, and of running jobs. No limit is null."""
 
     instances: dict[Annotated[str, Checked(_entry)], Annotated[int, AtLeast(0)]] | None = None
@@ -118,15 +118,15 @@ class LimitsWish(RequestModel):
     max_running_jobs_per_user: Annotated[int, AtLeast(1)] | None = None
 
 
-class LimitsWanted(RequestModel):
-    """New limits. The answer to GET can be sent back, with its revision; the header `If-Match` decides."""
+class UpdateQuotasRequest(RequestModel):
+    """Request for new limits. The answer to GET can be sent back, with its revision; the header `If-Match` decides."""
 
-    limits: LimitsWish
+    limits: QuotaLimits
     revision: Annotated[Any, Field(default_factory=int)]
 
 
-class CaseWanted(RequestModel):
-    """An attempt of a job, or a case, or a log."""
+class DiagnosisRequest(RequestModel):
+    """Request for a diagnosis of an attempt of a job, of a case, or of a log."""
 
     job_id: Annotated[str, Field(default_factory=str)]
     attempt: Annotated[int, Field(default_factory=int)]

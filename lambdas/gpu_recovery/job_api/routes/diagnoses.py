@@ -164,7 +164,7 @@ ROUTES = (
         make_diagnosis,
         "Diagnose an attempt, a case or a log",
         {200: "DiagnosisOrLogFindings"},
-        takes="CaseWanted",
+        takes="DiagnosisRequest",
         needs_body=True,
         refuses=(404,),
     ),

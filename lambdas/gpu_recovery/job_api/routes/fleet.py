@@ -14,7 +14,7 @@ from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.wire.fleet import fleet_view
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import Why
+    from gpu_recovery.job_api.models.requests import RequiredReason
 
 
 def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -27,8 +27,8 @@ def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 def pause_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Pause all repairs and return the fleet limits."""
-    wish: Why = body_of(request.text(), "Why")
-    fleet_controls.pause(dependencies.recovery, request.caller.name, wish.because.strip())
+    body: RequiredReason = body_of(request.text(), "RequiredReason")
+    fleet_controls.pause(dependencies.recovery, request.caller.name, body.because.strip())
     return read_fleet(dependencies, request)
 
 
@@ -54,7 +54,7 @@ ROUTES = (
         "Pause all repairs",
         _FLEET,
         Role.OPERATOR,
-        takes="Why",
+        takes="RequiredReason",
         needs_body=True,
         refuses=(413, 422),
     ),

@@ -30,7 +30,7 @@ from gpu_recovery.ports.retry import save_with_retry
 from gpu_recovery.wire.json_body import time_text
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import LockRenewal, LockReturn, LockWish
+    from gpu_recovery.job_api.models.requests import AcquireLockRequest, ReleaseLockRequest, RenewLockRequest
 
 LOCK_SAVE_ATTEMPTS_MAX = 4
 """Tries to save a lock that other requests write at the same time."""
@@ -44,14 +44,14 @@ def acquire_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 409, another process holds the lock.
     """
-    wish: LockWish = body_of(request.text(), "LockWish")
-    job, lease_s, now = _job(dependencies, request, wish.job_id), wish.lease_s or LEASE_S, dependencies.recovery.clock()
-    rank = wish.rank
+    body: AcquireLockRequest = body_of(request.text(), "AcquireLockRequest")
+    job, lease_s, now = _job(dependencies, request, body.job_id), body.lease_s or LEASE_S, dependencies.recovery.clock()
+    rank = body.rank
     instance_id = job.instances[rank] if rank is not None and rank < len(job.instances) else ""
 
     def change(lock: GpuLockRecord) -> GpuLockRecord:
-        is_lost = _is_holder_lost(dependencies, lock, wish.owner)
-        return acquired(lock, wish.owner, wish.holder or "", instance_id, lease_s, now, is_lost)
+        is_lost = _is_holder_lost(dependencies, lock, body.owner)
+        return acquired(lock, body.owner, body.holder or "", instance_id, lease_s, now, is_lost)
 
     return _save_change(dependencies, request, job, change)
 
@@ -62,9 +62,9 @@ def renew_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 409, the caller does not hold the lock any more.
     """
-    wish: LockRenewal = body_of(request.text(), "LockRenewal")
-    job, lease_s, now = _job(dependencies, request, wish.job_id), wish.lease_s or LEASE_S, dependencies.recovery.clock()
-    return _save_change(dependencies, request, job, lambda lock: renewed(lock, wish.owner, wish.token, lease_s, now))
+    body: RenewLockRequest = body_of(request.text(), "RenewLockRequest")
+    job, lease_s, now = _job(dependencies, request, body.job_id), body.lease_s or LEASE_S, dependencies.recovery.clock()
+    return _save_change(dependencies, request, job, lambda lock: renewed(lock, body.owner, body.token, lease_s, now))
 
 
 def release_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -73,9 +73,9 @@ def release_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
     Raises:
         ApiError: 409, the caller does not hold the lock.
     """
-    wish: LockReturn = body_of(request.text(), "LockReturn")
-    job = _job(dependencies, request, wish.job_id)
-    return _save_change(dependencies, request, job, lambda lock: released(lock, wish.owner, wish.token))
+    body: ReleaseLockRequest = body_of(request.text(), "ReleaseLockRequest")
+    job = _job(dependencies, request, body.job_id)
+    return _save_change(dependencies, request, job, lambda lock: released(lock, body.owner, body.token))
 
 
 def read_lock(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -159,7 +159,7 @@ ROUTES = (
         "Acquire a lock of a job",
         {200: "Lock"},
         Role.USER,
-        takes="LockWish",
+        takes="AcquireLockRequest",
         needs_body=True,
         refuses=(409, 413, 422),
     ),
@@ -170,7 +170,7 @@ ROUTES = (
         "Renew the lease of a lock",
         {200: "Lock"},
         Role.USER,
-        takes="LockRenewal",
+        takes="RenewLockRequest",
         needs_body=True,
         refuses=(409, 413, 422),
     ),
@@ -181,7 +181,7 @@ ROUTES = (
         "Release a lock",
         {200: "Lock"},
         Role.USER,
-        takes="LockReturn",
+        takes="ReleaseLockRequest",
         needs_body=True,
         refuses=(409, 413, 422),
     ),

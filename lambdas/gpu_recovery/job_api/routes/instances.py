@@ -15,7 +15,7 @@ from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.wire.instances import heartbeat_view, instance_view, node_agent_view
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import Because
+    from gpu_recovery.job_api.models.requests import OptionalReason
 
 
 def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -45,8 +45,8 @@ def release_instance(dependencies: Dependencies, request: Request) -> ApiRespons
 
 def quarantine_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Quarantine an instance until an operator releases it."""
-    wish: Because = body_of(request.text(), "Because")
-    because = (wish.because or "").strip()
+    body: OptionalReason = body_of(request.text(), "OptionalReason")
+    because = (body.because or "").strip()
     event = QuarantineRequested(at=dependencies.recovery.clock(), by=request.caller.name, because=because)
     return _handle_request(dependencies, request, event, "Not quarantined")
 
@@ -84,7 +84,7 @@ def no_instance(instance_id: str) -> ApiError:
 TOKENS = TokenRoutes(
     lambda dependencies: dependencies.node_tokens,
     lambda dependencies: dependencies.node_token_key(),
-    "TokenWish",
+    "IssueTokenRequest",
     issued="token_issued",
     revoked="token_revoked",
 )
@@ -107,7 +107,7 @@ ROUTES = (
         "Quarantine an instance",
         {200: "Instance"},
         Role.OPERATOR,
-        takes="Because",
+        takes="OptionalReason",
         refuses=(409, 413, 422),
     ),
     Route(
@@ -117,7 +117,7 @@ ROUTES = (
         "Issue a token for an instance's agent",
         {201: "NewNodeToken"},
         Role.OPERATOR,
-        takes="TokenWish",
+        takes="IssueTokenRequest",
         refuses=(409, 413, 422),
     ),
     Route(

@@ -16,7 +16,7 @@ from gpu_recovery.job_api.routes.jobs import job_of_path, view_of
 from gpu_recovery.job_api.validation import body_of
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import Because
+    from gpu_recovery.job_api.models.requests import OptionalReason
 
 ACTION_ATTEMPTS_MAX = 5
 """Tries to handle an action. The scheduler may launch the job after it was read; the action is then outdated."""
@@ -42,8 +42,8 @@ def cancel_job(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 def suspend_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Suspend a job until it is resumed: 202 and the job, 200 if a user or an operator has suspended it already."""
-    wish: Because = body_of(request.text(), "Because")
-    because = (wish.because or "").strip()
+    body: OptionalReason = body_of(request.text(), "OptionalReason")
+    because = (body.because or "").strip()
 
     def event_of(job: Job) -> JobEvent:
         at = dependencies.recovery.clock()
@@ -115,7 +115,7 @@ ROUTES = (
         "Suspend a job",
         _JOB,
         Role.USER,
-        takes="Because",
+        takes="OptionalReason",
         refuses=(409, 413, 422),
     ),
     Route(

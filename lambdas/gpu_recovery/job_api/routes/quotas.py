@@ -14,7 +14,7 @@ from gpu_recovery.job_api.validation import BodyInvalid, body_of
 from gpu_recovery.ports.errors import StaleRecord
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import LimitsWanted
+    from gpu_recovery.job_api.models.requests import UpdateQuotasRequest
 
 
 def read_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -48,12 +48,12 @@ def _answer(limits: QuotaLimits, revision: int) -> ApiResponse:
 
 def _limits(request: Request) -> QuotaLimits:
     try:
-        wish: LimitsWanted = body_of(request.text(), "LimitsWanted")
+        body: UpdateQuotasRequest = body_of(request.text(), "UpdateQuotasRequest")
     except BodyInvalid as error:
         problems = [{"field": field.removeprefix("limits."), "detail": detail} for field, detail in problems_of(error)]
         first = problems[0]
         raise ApiError(422, "bad_limits", "Not limits", first["detail"], first["field"], errors=problems) from error
-    return parse_limits(wish.limits.model_dump())
+    return parse_limits(body.limits.model_dump())
 
 
 def _revision(request: Request) -> int:
@@ -78,7 +78,7 @@ ROUTES = (
         {200: "Quotas"},
         Role.OPERATOR,
         _IF_MATCH,
-        "LimitsWanted",
+        "UpdateQuotasRequest",
         needs_body=True,
         refuses=(412, 413, 422, 428),
     ),

@@ -15,7 +15,7 @@ from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.wire.json_body import time_text
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import SessionWish
+    from gpu_recovery.job_api.models.requests import CreateSessionRequest
 
 
 def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -32,8 +32,8 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise ApiError(409, "no_sessions", "No sessions here", detail)
     caller = request.caller
     assert caller.role is not None, "the route needs a role"
-    wish: SessionWish = body_of(request.text(), "SessionWish")
-    role = Role(wish.role) if wish.role else caller.role
+    body: CreateSessionRequest = body_of(request.text(), "CreateSessionRequest")
+    role = Role(body.role) if body.role else caller.role
     if not caller.role.covers(role):
         detail = f"the token has the role {caller.role}, which does not include the role {role}"
         raise ApiError(403, "role_too_low", "Not allowed", detail, "role")
@@ -42,7 +42,7 @@ def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise SpecInvalid("role", "must be viewer or operator: the operator token has no user")
     parent = caller.token_id or operator_mark(dependencies)
     now = dependencies.recovery.clock()
-    session = new_session(caller.user, role, parent, caller.expires_at, now, wish.expires_in_s)
+    session = new_session(caller.user, role, parent, caller.expires_at, now, body.expires_in_s)
     view = {"user": caller.name, "role": role.value, "expires_at": time_text(session.expires_at)}
     dependencies.log.info("session_opened", extra=view)
     return ApiResponse(201, {"session": sign_session(dependencies.session_key(), session), **view})
@@ -78,7 +78,7 @@ ROUTES = (
         "Exchange a token for a session",
         {201: "NewSession"},
         Role.VIEWER,
-        takes="SessionWish",
+        takes="CreateSessionRequest",
         refuses=(409, 413, 422),
     ),
     Route("GET", "/api/v2/me", read_caller, "Read who the caller is", {200: "Me"}),

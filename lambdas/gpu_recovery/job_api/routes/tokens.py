@@ -17,7 +17,7 @@ from gpu_recovery.job_api.validation import body_of
 from gpu_recovery.job_api.views import token_view
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.models.requests import TokenWish, UserTokenWish
+    from gpu_recovery.job_api.models.requests import IssueTokenRequest, IssueUserTokenRequest
 
 
 @frozen_dataclass()
@@ -26,14 +26,14 @@ class TokenRoutes:
 
     store:   returns the store of these tokens.
     key:     returns their issuer key.
-    wish:    name of the model of a request for a token.
+    takes:   name of the model of a request for a token.
     issued:  log message when a token is issued.
     revoked: log message when a token is revoked.
     """
 
     store: Callable[[Dependencies], TokenStore]
     key: Callable[[Dependencies], bytes]
-    wish: str
+    takes: str
     issued: str
     revoked: str
 
@@ -52,10 +52,10 @@ class TokenRoutes:
             detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so it issues no tokens"
             raise ApiError(409, "no_tokens", "No tokens here", detail)
         store, now = self.store(dependencies), dependencies.recovery.clock()
-        wish: TokenWish | UserTokenWish = body_of(request.text(), self.wish)
+        body: IssueTokenRequest | IssueUserTokenRequest = body_of(request.text(), self.takes)
         holder, key = request.named[store.kind.holder_field], self.key(dependencies)
-        role = Role(getattr(wish, "role", Role.USER))
-        asked = AskedToken(role, timedelta(seconds=wish.expires_in_s), wish.note)
+        role = Role(getattr(body, "role", Role.USER))
+        asked = AskedToken(role, timedelta(seconds=body.expires_in_s), body.note)
         issued = tokens.issue(store, key, holder, now, request.caller.name, asked)
         view = token_view(issued.record, now)
         dependencies.log.info(self.issued, extra=view)

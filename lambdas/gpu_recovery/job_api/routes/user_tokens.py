@@ -9,7 +9,7 @@ from gpu_recovery.job_api.routes.tokens import TokenRoutes
 TOKENS = TokenRoutes(
     lambda dependencies: dependencies.user_tokens,
     lambda dependencies: dependencies.user_token_key(),
-    "UserTokenWish",
+    "IssueUserTokenRequest",
     issued="user_token_issued",
     revoked="user_token_revoked",
 )
@@ -22,7 +22,7 @@ ROUTES = (
         "Issue a token for a user",
         {201: "NewUserToken"},
         Role.OPERATOR,
-        takes="UserTokenWish",
+        takes="IssueUserTokenRequest",
         refuses=(409, 413, 422),
     ),
     Route(
