@@ -904,6 +904,15 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description Request for a lock of a job. */
+        AcquireLockRequest: {
+            holder?: string | null;
+            job_id: string;
+            /** @default 60 */
+            lease_s: number | null;
+            owner: string;
+            rank?: number | null;
+        };
         /**
          * @description What the system does about training tasks that a user started without the queue.
          * @enum {string}
@@ -941,29 +950,11 @@ export interface components {
          * @enum {string}
          */
         Backend: "ecs" | "ray";
-        /** @description A reason, which may be missing. */
-        Because: {
-            because?: string | null;
-        };
         /**
          * @description State of the circuit breaker.
          * @enum {string}
          */
         Breaker: "CLOSED" | "OPEN" | "HALF_OPEN";
-        /** @description An attempt of a job, or a case, or a log. */
-        CaseWanted: {
-            at_s?: number;
-            attempt?: number;
-            job_id?: string;
-            log?: string;
-            name?: string;
-            reports?: {
-                [key: string]: unknown;
-            }[];
-            workers?: {
-                [key: string]: unknown;
-            }[];
-        };
         /**
          * @description Cause of a failure.
          * @enum {string}
@@ -1013,6 +1004,13 @@ export interface components {
             probe_at: string | null;
             since: string | null;
             state: components["schemas"]["Breaker"];
+        };
+        /** @description Request for a session. Without a role the session has the role of the token. */
+        CreateSessionRequest: {
+            /** @description Lifetime of the session. The default is 43200. */
+            expires_in_s?: number;
+            /** @enum {string} */
+            role?: "viewer" | "user" | "operator";
         };
         /** @description A dead letter: its source and account, the target of a redrive, and why the letter stays. */
         DeadLetter: {
@@ -1095,6 +1093,20 @@ export interface components {
         };
         /** @description A diagnosis, or the findings in the log of the request. */
         DiagnosisOrLogFindings: components["schemas"]["Diagnosis"] | components["schemas"]["LogFindings"];
+        /** @description Request for a diagnosis of an attempt of a job, of a case, or of a log. */
+        DiagnosisRequest: {
+            at_s?: number;
+            attempt?: number;
+            job_id?: string;
+            log?: string;
+            name?: string;
+            reports?: {
+                [key: string]: unknown;
+            }[];
+            workers?: {
+                [key: string]: unknown;
+            }[];
+        };
         /** @description The diagnosis that led to the last decision about a failed attempt. */
         DiagnosisResult: {
             attempt: number;
@@ -1528,6 +1540,23 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /** @description Request for a token of an instance's agent. */
+        IssueTokenRequest: {
+            /** @description Lifetime of the token. The default is 7776000. */
+            expires_in_s?: number;
+            note?: string;
+        };
+        /** @description Request for a token of a user in a role. */
+        IssueUserTokenRequest: {
+            /** @description Lifetime of the token. The default is 7776000. */
+            expires_in_s?: number;
+            note?: string;
+            /**
+             * @description The default is user.
+             * @enum {string}
+             */
+            role?: "viewer" | "user" | "operator";
+        };
         /** @description A job with its history and its attempts. */
         Job: {
             /** @enum {string} */
@@ -1730,19 +1759,6 @@ export interface components {
             max_running_jobs: number | null;
             max_running_jobs_per_user: number | null;
         };
-        /** @description New limits. The answer to GET can be sent back, with its revision; the header `If-Match` decides. */
-        LimitsWanted: {
-            limits: components["schemas"]["LimitsWish"];
-            revision?: unknown;
-        };
-        /** @description New limits of instances by `user/PRIORITY/group`, and of running jobs. No limit is null. */
-        LimitsWish: {
-            instances?: {
-                [key: string]: number;
-            } | null;
-            max_running_jobs?: number | null;
-            max_running_jobs_per_user?: number | null;
-        };
         /**
          * @description What a log line reports.
          * @enum {string}
@@ -1768,29 +1784,6 @@ export interface components {
             name: string;
             owner: string | null;
             token: number;
-        };
-        /** @description The renewal of a lock's lease. */
-        LockRenewal: {
-            job_id: string;
-            /** @default 60 */
-            lease_s: number | null;
-            owner: string;
-            token: number;
-        };
-        /** @description The release of a lock. */
-        LockReturn: {
-            job_id: string;
-            owner: string;
-            token: number;
-        };
-        /** @description A wish for a lock of a job. */
-        LockWish: {
-            holder?: string | null;
-            job_id: string;
-            /** @default 60 */
-            lease_s: number | null;
-            owner: string;
-            rank?: number | null;
         };
         /** @description The line of a log that names the cause. */
         LogCause: {
@@ -1917,6 +1910,10 @@ export interface components {
         /** @description An OpenAPI document. */
         OpenApi: {
             [key: string]: unknown;
+        };
+        /** @description A reason, which may be missing. */
+        OptionalReason: {
+            because?: string | null;
         };
         /**
          * @description How a job entered the system.
@@ -2045,6 +2042,14 @@ export interface components {
             waiting: components["schemas"]["WaitingJob"][];
             waiting_more?: number;
         };
+        /** @description New limits of instances by `user/PRIORITY/group`, and of running jobs. No limit is null. */
+        QuotaLimits: {
+            instances?: {
+                [key: string]: number;
+            } | null;
+            max_running_jobs?: number | null;
+            max_running_jobs_per_user?: number | null;
+        };
         /** @description Use and limit of a quota; no limit is null. */
         QuotaUse: {
             group: string;
@@ -2093,6 +2098,12 @@ export interface components {
          * @enum {string}
          */
         RejectionKind: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "permission";
+        /** @description Request to release a lock. */
+        ReleaseLockRequest: {
+            job_id: string;
+            owner: string;
+            token: number;
+        };
         /**
          * @description Action that follows a decided diagnosis.
          * @enum {string}
@@ -2105,6 +2116,14 @@ export interface components {
             english: string;
             held: boolean | null;
             where: string;
+        };
+        /** @description Request to renew the lease of a lock. */
+        RenewLockRequest: {
+            job_id: string;
+            /** @default 60 */
+            lease_s: number | null;
+            owner: string;
+            token: number;
         };
         /** @description A limit blocks the repair of the instance. */
         RepairHeld: {
@@ -2129,6 +2148,10 @@ export interface components {
         ReportText: {
             en: string;
             zh: string;
+        };
+        /** @description A reason, which must be given. */
+        RequiredReason: {
+            because: string;
         };
         /** @description Instances that are reserved for a waiting job. */
         Reservation: {
@@ -2184,13 +2207,6 @@ export interface components {
          * @enum {string}
          */
         ScopeKind: "gpu" | "rank" | "worker" | "instance" | "rack" | "job";
-        /** @description A wish for a session. Without a role the session has the role of the token. */
-        SessionWish: {
-            /** @description Lifetime of the session. The default is 43200. */
-            expires_in_s?: number;
-            /** @enum {string} */
-            role?: "viewer" | "user" | "operator";
-        };
         /** @description Figures of the last days, by day, user or priority. */
         Summary: {
             as_of: string | null;
@@ -2243,12 +2259,6 @@ export interface components {
             rank: number;
             sentence: string;
         };
-        /** @description A wish for a token of an instance's agent. */
-        TokenWish: {
-            /** @description Lifetime of the token. The default is 7776000. */
-            expires_in_s?: number;
-            note?: string;
-        };
         /** @description Numbers of jobs, instances and GPUs. */
         Total: {
             gpus: number;
@@ -2262,6 +2272,11 @@ export interface components {
             signals: {
                 [key: string]: number;
             };
+        };
+        /** @description Request for new limits. The answer to GET can be sent back, with its revision; the header `If-Match` decides. */
+        UpdateQuotasRequest: {
+            limits: components["schemas"]["QuotaLimits"];
+            revision?: unknown;
         };
         /** @description A user that tokens were issued to. */
         User: {
@@ -2284,17 +2299,6 @@ export interface components {
             revoked_at: string | null;
             role: components["schemas"]["Role"];
             user: string;
-        };
-        /** @description A wish for a token of a user in a role. */
-        UserTokenWish: {
-            /** @description Lifetime of the token. The default is 7776000. */
-            expires_in_s?: number;
-            note?: string;
-            /**
-             * @description The default is user.
-             * @enum {string}
-             */
-            role?: "viewer" | "user" | "operator";
         };
         /** @description The tokens of a user, the newest last. */
         UserTokens: {
@@ -2327,10 +2331,6 @@ export interface components {
             status: components["schemas"]["JobStatus"] | null;
             user: string;
             would_suspend?: string[];
-        };
-        /** @description A reason, which must be given. */
-        Why: {
-            because: string;
         };
     };
     responses: {
@@ -2613,7 +2613,7 @@ export interface operations {
                  *       "job_id": "sft-20261121-090000-0a1b"
                  *     }
                  */
-                "application/json": components["schemas"]["CaseWanted"];
+                "application/json": components["schemas"]["DiagnosisRequest"];
             };
         };
         responses: {
@@ -3082,7 +3082,7 @@ export interface operations {
                  *       "because": "new driver"
                  *     }
                  */
-                "application/json": components["schemas"]["Why"];
+                "application/json": components["schemas"]["RequiredReason"];
             };
         };
         responses: {
@@ -3921,7 +3921,7 @@ export interface operations {
                  *       "because": "smells of smoke"
                  *     }
                  */
-                "application/json": components["schemas"]["Because"];
+                "application/json": components["schemas"]["OptionalReason"];
             };
         };
         responses: {
@@ -4167,7 +4167,7 @@ export interface operations {
                  *       "note": "rack 7"
                  *     }
                  */
-                "application/json": components["schemas"]["TokenWish"];
+                "application/json": components["schemas"]["IssueTokenRequest"];
             };
         };
         responses: {
@@ -5093,7 +5093,7 @@ export interface operations {
                  *       "because": "the data set is being replaced"
                  *     }
                  */
-                "application/json": components["schemas"]["Because"];
+                "application/json": components["schemas"]["OptionalReason"];
             };
         };
         responses: {
@@ -5433,7 +5433,7 @@ export interface operations {
                  *       "rank": 0
                  *     }
                  */
-                "application/json": components["schemas"]["LockWish"];
+                "application/json": components["schemas"]["AcquireLockRequest"];
             };
         };
         responses: {
@@ -5489,7 +5489,7 @@ export interface operations {
                  *       "token": 1
                  *     }
                  */
-                "application/json": components["schemas"]["LockReturn"];
+                "application/json": components["schemas"]["ReleaseLockRequest"];
             };
         };
         responses: {
@@ -5546,7 +5546,7 @@ export interface operations {
                  *       "token": 1
                  *     }
                  */
-                "application/json": components["schemas"]["LockRenewal"];
+                "application/json": components["schemas"]["RenewLockRequest"];
             };
         };
         responses: {
@@ -6025,7 +6025,7 @@ export interface operations {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["LimitsWanted"];
+                "application/json": components["schemas"]["UpdateQuotasRequest"];
             };
         };
         responses: {
@@ -6079,7 +6079,7 @@ export interface operations {
                  *       "role": "viewer"
                  *     }
                  */
-                "application/json": components["schemas"]["SessionWish"];
+                "application/json": components["schemas"]["CreateSessionRequest"];
             };
         };
         responses: {
@@ -6349,7 +6349,7 @@ export interface operations {
                  *       "role": "user"
                  *     }
                  */
-                "application/json": components["schemas"]["UserTokenWish"];
+                "application/json": components["schemas"]["IssueUserTokenRequest"];
             };
         };
         responses: {
