@@ -107,6 +107,8 @@ class _Answers:
         running = self._running(self.known["cluster_name"]) if self.is_new else None
         if running is not None:
             say(tr("{stack} is deployed for this cluster: the file is for it", stack=running.name))
+            keys = ", ".join(survey.NOT_SHOWN)
+            say(tr("Its stacks do not show these settings: set them in the file if yours differ: {keys}", keys=keys))
             self.known = {**survey.settings_of(running), **self.known}
         lines, architectures = survey.instances_of(self.account, self.known["cluster_name"])
         for line in lines or [tr("no GPU instance has registered in the cluster")]:

@@ -427,6 +427,9 @@ OUTPUT = {
     "{key} (with commas)": "{key}（用逗号分隔）",
     "{name} is no check; the checks are {known}": "{name} 不是检查项；检查项有 {known}",
     "{stack} is deployed for this cluster: the file is for it": "{stack} 已为此集群部署：设置文件用于该部署",
+    "Its stacks do not show these settings: set them in the file if yours differ: {keys}": (
+        "它的栈不显示以下设置；如果您的设置不同，请在文件中设置：{keys}"
+    ),
     "{stack} is not deployed yet, so only the account was checked": "{stack} 尚未部署，因此只检查了账户",
 }
 """Texts of the output and hints of errors by their English form."""

@@ -232,10 +232,8 @@ def test_a_trust_policy_is_read_in_each_of_its_forms(statement: dict[str, Any], 
 # -- the running deployment by its API ---------------------------------------------------------------------------------
 
 
-def of_tokens(
-    api: FakeApi, tokens: dict[str, list[dict[str, Any]]], known: bool = True, **settings: Any
-) -> list[Finding]:
-    """The findings about instances with these tokens. `known`: whether the other settings have their defaults."""
+def of_tokens(api: FakeApi, tokens: dict[str, list[dict[str, Any]]], **settings: Any) -> list[Finding]:
+    """The findings about instances with these tokens."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         name = request.url.path.split("/")[-2]
@@ -244,7 +242,7 @@ def of_tokens(
     api.answer = answer
     with RecoveryClient(URL, TOKEN, httpx.MockTransport(api)) as client:
         views = [{"instance_id": name, "status": "AVAILABLE"} for name in tokens]
-        return [*check_tokens(client, Settings(settings, known=known), views, NOW)]
+        return [*check_tokens(client, Settings(settings), views, NOW)]
 
 
 def issued(live: bool = True, days: int = 90) -> dict[str, Any]:
@@ -267,13 +265,11 @@ def test_tokens_that_are_missing_expired_or_end_soon_are_found(api: FakeApi) -> 
 
 
 def test_no_token_is_missed_where_agents_may_use_a_role(api: FakeApi) -> None:
-    """A deployment without a settings file does not show which roles it lets agents use. The end of a token is told."""
+    """Where the settings name a role of instances. The end of a token is told."""
     tokens = {"i-1": [issued()], "i-2": [], "i-3": [issued(live=False)], "i-4": [issued(days=6)]}
     role = ["arn:aws:iam::111122223333:role/node"]
-    for known, settings in ((False, {}), (True, {"node_role_arns": role}), (False, {"node_role_arns": role})):
-        assert [one.subject for one in of_tokens(api, tokens, known, **settings)] == ["i-4"]
-    told = of_tokens(api, tokens, known=False, node_role_arns=[])
-    assert [one.subject for one in told] == ["i-2", "i-3", "i-4"]
+    assert [one.subject for one in of_tokens(api, tokens, node_role_arns=role)] == ["i-4"]
+    assert [one.subject for one in of_tokens(api, tokens, node_role_arns=[])] == ["i-2", "i-3", "i-4"]
 
 
 class Machine:
