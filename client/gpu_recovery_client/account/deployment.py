@@ -120,14 +120,22 @@ def _words(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 def deployed(account: Account, stack_name: str) -> Deployment | None:
     """Return the deployment with this stack; None if the stack is not deployed, or its creation failed."""
+    stack = existing_stack(account, stack_name)
+    if stack is None or stack["StackStatus"] in NOT_DEPLOYED:
+        return None
+    found = _deployment(account, stack)
+    return found if found.outputs else None  # a stack that was never complete has no outputs
+
+
+def existing_stack(account: Account, stack_name: str) -> Described | None:
+    """Return the stack with this name as CloudFormation describes it; None if there is none."""
     try:
-        stacks = account.call("cloudformation", "describe_stacks", StackName=stack_name)["Stacks"]
+        stacks: list[Described] = account.call("cloudformation", "describe_stacks", StackName=stack_name)["Stacks"]
     except Refused as error:
         if error.code not in NO_STACK:
             raise
         return None
-    found = (_deployment(account, one) for one in stacks if one["StackStatus"] not in NOT_DEPLOYED)
-    return next((one for one in found if one.outputs), None)  # a stack that was never complete has no outputs
+    return next(iter(stacks), None)
 
 
 def deployments(account: Account) -> list[Deployment]:

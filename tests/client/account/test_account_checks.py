@@ -21,6 +21,7 @@ from gpu_recovery_client.account.examination import CHECKS, Examination
 from gpu_recovery_client.account.findings import DEFAULTS, Finding, Settings
 from gpu_recovery_client.account.images import check_health_check_image, check_image
 from gpu_recovery_client.account.instances import Fleet, check_auto_scaling, unprivileged
+from gpu_recovery_client.account.names import check_names
 from gpu_recovery_client.account.node_agents import check_tokens, run_health_check
 from gpu_recovery_client.account.quotas import check_quotas
 from gpu_recovery_client.account.settings_file import changed
@@ -120,6 +121,43 @@ def test_a_stack_whose_creation_failed_is_not_deployed(account: Account, stub: S
     stack = {"StackName": "GpuRecovery", "CreationTime": NOW, "StackStatus": "ROLLBACK_COMPLETE"}
     stub("cloudformation").add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": "GpuRecovery"})
     assert deployed(account, "GpuRecovery") is None
+
+
+def names_taken(stub: Stub, state: str) -> None:
+    """The account has the job table of the defaults, and a state stack with this status, or none."""
+    formation = stub("cloudformation")
+
+    def described(name: str, status: str) -> None:
+        if status:
+            stack = {"StackName": name, "CreationTime": NOW, "StackStatus": status}
+            formation.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": name})
+        else:
+            formation.add_client_error("describe_stacks", "ValidationError", f"Stack with id {name} does not exist")
+
+    described("GpuRecoveryState", state)
+    if state not in ("", "ROLLBACK_COMPLETE"):
+        return
+    described("GpuRecovery", "")
+    stub("sns").add_client_error("get_topic_attributes", "NotFound")
+    stub("events").add_client_error("describe_event_bus", "ResourceNotFoundException")
+    tables = stub("dynamodb")
+    tables.add_response("describe_table", {"Table": {"TableName": "ecs-job-sub"}}, {"TableName": "ecs-job-sub"})
+    for _ in range(2):
+        tables.add_client_error("describe_table", "ResourceNotFoundException")
+
+
+@pytest.mark.parametrize("state", ["", "ROLLBACK_COMPLETE"])
+def test_a_name_that_is_taken_before_the_first_deployment_is_found(account: Account, stub: Stub, state: str) -> None:
+    """A table that a deleted or a failed state stack has retained, too: CloudFormation refuses to create it again."""
+    names_taken(stub, state)
+    assert [one.subject for one in check_names(account, Settings({}))] == ["ecs-job-sub"]
+
+
+@pytest.mark.parametrize("state", ["CREATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"])
+def test_a_deployment_whose_first_attempt_failed_keeps_its_names(account: Account, stub: Stub, state: str) -> None:
+    """Its state stack owns the table. Another name would replace the table by an empty one."""
+    names_taken(stub, state)
+    assert [*check_names(account, Settings({}))] == []
 
 
 def test_a_topic_without_any_subscriber_is_found(account: Account, stub: Stub) -> None:
