@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,12 +97,22 @@ class Settings:
         """Return whether the value of a setting is known."""
         return self.known or name in self.values
 
-    def change(self, name: str, value: str) -> str:
-        """Return the instruction that changes a setting: the file or context key, and the deployment after it."""
+    def change(self, name: str, value: str, table: str = "") -> str:
+        """Return the instruction that changes a setting: the file or context key, and the deployment after it.
+
+        table: the table of the file that has the setting.
+        """
         if self.file:
             stem = self.file.rsplit("/", 1)[-1].removesuffix(".toml")
-            return f"in {self.file}: {name} = {value}; then make deploy NAME={stem}"
+            place = f"{self.file}, in the table [{table}]" if table else self.file
+            return f"in {place}: {name} = {value}; then make deploy NAME={stem}"
         return f"set gpu-recovery:{name} to {value}, and deploy again"
+
+    def change_threshold(self, name: str, value: int) -> str:
+        """Return the instruction that changes a threshold of the recovery policy."""
+        if self.file:
+            return self.change(name, str(value), "policy")
+        return self.change("policy", json.dumps({**self["policy"], name: value}))
 
     def add(self, name: str, value: str) -> str:
         """Return the instruction that adds an item to a setting that is a list."""

@@ -28,6 +28,7 @@ from gpu_recovery_client.account.settings_file import changed
 from gpu_recovery_client.account.tasks import trusts
 
 from infra.settings import DeploymentSettings
+from infra.settings_file import settings_of
 from tests.client.conftest import TOKEN, URL, FakeApi, token_view
 
 REGION, ACCOUNT = "us-east-1", "111122223333"
@@ -105,6 +106,27 @@ def test_a_launch_that_takes_longer_than_its_timeout_is_found(account: Account, 
         stub("lambda").add_response("get_account_settings", {"AccountLimit": {"ConcurrentExecutions": 1000}}, {})
         found = [*check_quotas(account, Settings({"policy": policy}, "settings/lab.toml"), fleet)]
         assert [one.subject for one in found] == expected
+
+
+@pytest.mark.parametrize("file", ["settings/lab.toml", ""])
+def test_the_advice_about_a_threshold_can_be_followed(account: Account, stub: Stub, file: str, tmp_path: Path) -> None:
+    """In a file the threshold belongs to the table of the policy. In the context the policy is one key with JSON."""
+    stub("lambda").add_response("get_account_settings", {"AccountLimit": {"ConcurrentExecutions": 1000}}, {})
+    policy = {"attempts_max": 5, "launch_timeout_s": 40}
+    fleet = Fleet([f"i-{number}" for number in range(2_048)])
+    (found,) = check_quotas(account, Settings({"policy": policy}, file), fleet)
+    place, _, change = found.command.partition(": " if file else " to ")
+    value, _, after = change.partition("; " if file else ", and ")
+    if file:
+        assert (place, after) == ("in settings/lab.toml, in the table [policy]", "then make deploy NAME=lab")
+        (tmp_path / "settings").mkdir()
+        (tmp_path / file).write_text(f"[policy]\nattempts_max = 5\n{value}\n")
+        context = {"gpu-recovery:settings": "lab"}
+    else:
+        assert (place.split()[0], after) == ("set", "deploy again")
+        context = {place.split()[1]: value}
+    settings, _ = settings_of(context, tmp_path, {})
+    assert settings.policy == {"attempts_max": 5, "launch_timeout_s": 97}
 
 
 def test_an_email_that_is_not_confirmed_is_found(account: Account, stub: Stub) -> None:
