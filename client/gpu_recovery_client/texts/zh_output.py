@@ -422,6 +422,9 @@ OUTPUT = {
     "no stack of this account has the address of the API, so only its instances were checked": "此账户中没有栈使用这个 API 地址，因此只检查了实例",
     "not checked: {sentence}": "未检查：{sentence}",
     "tokens: no token of the API is saved: {steps}": "tokens：没有保存 API 的令牌：{steps}",
+    "tokens: no stack shows whether agents need tokens (--skip tokens leaves the check out)": (
+        "tokens：没有栈显示代理是否需要令牌（--skip tokens 跳过此检查）"
+    ),
     "why: {why}": "原因：{why}",
     "{file} is up to date": "{file} 已是最新",
     "{key} (with commas)": "{key}（用逗号分隔）",
