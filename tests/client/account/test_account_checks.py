@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,20 +14,32 @@ import boto3
 import httpx
 import pytest
 from botocore.stub import Stubber
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery_client import RecoveryClient
-from gpu_recovery_client.account import access, images
+from gpu_recovery_client.account import access, images, survey
+from gpu_recovery_client.account import settings_file as client_files
 from gpu_recovery_client.account.access import Account
-from gpu_recovery_client.account.deployment import Deployment, check_layer, check_subscriptions, deployed
+from gpu_recovery_client.account.deployment import (
+    OF_THEIR_OWN,
+    SWITCHES,
+    Deployment,
+    check_layer,
+    check_subscriptions,
+    deployed,
+)
 from gpu_recovery_client.account.examination import CHECKS, Examination
 from gpu_recovery_client.account.findings import DEFAULTS, Finding, Settings
 from gpu_recovery_client.account.images import check_health_check_image, check_image
 from gpu_recovery_client.account.instances import Fleet, check_auto_scaling, unprivileged
-from gpu_recovery_client.account.names import check_names
+from gpu_recovery_client.account.names import NAMES, check_names
 from gpu_recovery_client.account.node_agents import check_tokens, run_health_check
 from gpu_recovery_client.account.quotas import check_quotas
-from gpu_recovery_client.account.settings_file import changed
+from gpu_recovery_client.account.settings_file import changed, toml
 from gpu_recovery_client.account.tasks import trusts
+from hypothesis import given, strategies
 
+from infra import settings as deployment_settings
+from infra import settings_file as deployment_files
 from infra.settings import DeploymentSettings
 from infra.settings_file import settings_of
 from tests.client.conftest import TOKEN, URL, FakeApi, token_view
@@ -412,6 +425,17 @@ def test_the_defaults_are_those_of_the_deployment() -> None:
     """The client is installed without the code of the deployment."""
     deployment = DeploymentSettings()
     assert {name: getattr(deployment, name) for name in DEFAULTS} == dict(DEFAULTS)
+    assert DEFAULTS["xid_policy"] == RecoveryPolicy().xid_profile
+    assert survey.PROFILE_DAYS == deployment_settings.PROFILE_RETENTION_DAYS
+    assert {*OF_THEIR_OWN} == {*deployment_settings.SETTINGS_OF_THEIR_OWN, "preset"}
+    assert SWITCHES == deployment_settings.SWITCHES
+
+
+def test_settings_files_are_those_of_the_deployment() -> None:
+    """Of the client and of the deployment: where they are, their names, their keys, and what no two of them share."""
+    here, there = client_files, deployment_files
+    assert (there.FOLDER, there.NAME, tuple(there.TARGET)) == (here.FOLDER, here.NAME, here.TARGET)
+    assert {*NAMES, "cluster_name"} == {*there.UNIQUE}
 
 
 def test_a_changed_file_keeps_its_comments_and_other_lines() -> None:
@@ -419,6 +443,12 @@ def test_a_changed_file_keeps_its_comments_and_other_lines() -> None:
     text = '# mine\nadopt = "off"  # for now\nemails = [\n  "a", # x\n]\n\n[policy]\nadopt = 1\n'
     new = changed(text, {"adopt": "observe", "emails": ["b"], "replace": True})
     assert new == '# mine\nadopt = "observe"\nemails = [\n  "b",\n]\nreplace = true\n\n[policy]\nadopt = 1\n'
+
+
+@given(strategies.text(strategies.characters(exclude_categories=["Cs"])))
+def test_any_text_is_written_as_toml(text: str) -> None:
+    """TOML allows no control character in a string: an address that was pasted with a newline or a tab, for example."""
+    assert tomllib.loads(f"k = {toml(text)}") == {"k": text}
 
 
 def test_the_region_of_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
