@@ -175,7 +175,7 @@ def check_bootstrap(account: Account) -> Iterator[Finding]:
 
 def check_layer(account: Account, settings: Settings) -> Iterator[Finding]:
     """Yield findings about the layer with the libraries of the functions."""
-    layer = settings["powertools_layer"] if settings.knows("powertools_layer") else "own"
+    layer = settings["powertools_layer"]
     if layer == "public" and account.region.startswith(("cn-northwest-", "us-gov-")):
         yield Finding(
             "layer",
