@@ -144,10 +144,10 @@ class _Answers:
         return str(default)
 
     def _running(self, cluster: str) -> Deployment | None:
-        """Return the deployment of a cluster, unless another settings file is for it."""
-        found = next((one for one in self.running if one.outputs["ClusterName"] == cluster), None)
+        """Return the first deployment of a cluster that no other settings file is for."""
         others = {other["stack_name"] for other in self._others()}
-        return found if found is None or found.name not in others else None
+        free = (one for one in self.running if one.name not in others)
+        return next((one for one in free if one.outputs["ClusterName"] == cluster), None)
 
     def _others(self) -> list[Any]:
         folder = self.path.parent
