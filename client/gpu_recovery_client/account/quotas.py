@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpu_recovery.core.policy import PRESETS, Preset
-
 from gpu_recovery_client.account.access import Account, Described
 from gpu_recovery_client.account.findings import Finding, Settings
 from gpu_recovery_client.account.instances import Fleet
@@ -28,6 +26,8 @@ LAUNCHES_PER_S, LAUNCH_BURST = 40, 100
 
 No API of AWS returns the rate of an account.
 """
+LAUNCH_TIMEOUT_S = 600
+"""Default of the threshold `launch_timeout_s` in every preset. A test compares it with that of the policy."""
 
 
 def check_quotas(account: Account, settings: Settings, fleet: Fleet) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def _concurrency(account: Account, settings: Settings) -> Iterator[Finding]:
 
 
 def _launches(settings: Settings, instances: int) -> Iterator[Finding]:
-    timeout_s = settings["policy"].get("launch_timeout_s", PRESETS[Preset.ADAPTIVE].launch_timeout_s)
+    timeout_s = settings["policy"].get("launch_timeout_s", LAUNCH_TIMEOUT_S)
     needed_s = max(0, instances - LAUNCH_BURST) / LAUNCHES_PER_S
     if needed_s > timeout_s:
         yield Finding(

@@ -14,7 +14,7 @@ import boto3
 import httpx
 import pytest
 from botocore.stub import Stubber
-from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery_client import RecoveryClient
 from gpu_recovery_client.account import access, images, survey
 from gpu_recovery_client.account import settings_file as client_files
@@ -33,7 +33,7 @@ from gpu_recovery_client.account.images import check_health_check_image, check_i
 from gpu_recovery_client.account.instances import Fleet, check_auto_scaling, unprivileged
 from gpu_recovery_client.account.names import NAMES, check_names
 from gpu_recovery_client.account.node_agents import check_tokens, run_health_check
-from gpu_recovery_client.account.quotas import check_quotas
+from gpu_recovery_client.account.quotas import LAUNCH_TIMEOUT_S, check_quotas
 from gpu_recovery_client.account.settings_file import changed, toml
 from gpu_recovery_client.account.tasks import trusts
 from hypothesis import given, strategies
@@ -426,6 +426,7 @@ def test_the_defaults_are_those_of_the_deployment() -> None:
     deployment = DeploymentSettings()
     assert {name: getattr(deployment, name) for name in DEFAULTS} == dict(DEFAULTS)
     assert DEFAULTS["xid_policy"] == RecoveryPolicy().xid_profile
+    assert {LAUNCH_TIMEOUT_S} == {policy.launch_timeout_s for policy in PRESETS.values()}
     assert survey.PROFILE_DAYS == deployment_settings.PROFILE_RETENTION_DAYS
     assert {*OF_THEIR_OWN} == {*deployment_settings.SETTINGS_OF_THEIR_OWN, "preset"}
     assert SWITCHES == deployment_settings.SWITCHES
