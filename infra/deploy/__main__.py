@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
-from infra.settings_file import FILE_KEY, names, path_of, read, settings_of
+from infra.settings_file import FILE_KEY, FOLDER, names, path_of, read, settings_of
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = ROOT / ".make"
@@ -70,7 +70,7 @@ def next_steps(name: str, settings: DeploymentSettings, outputs: Mapping[str, st
     yield "- Save the deployment for the command line:"
     yield f"    {login}"
     yield "- Check it, after a minute:"
-    yield f"    gpu-recovery doctor{f' {deployment}' if name else ''}"
+    yield f"    {_doctor(name, deployment)}"
     if "ConsoleUrl" in outputs:
         yield f"- Web console: {outputs['ConsoleUrl']}"
 
@@ -115,7 +115,16 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def _place(name: str) -> str:
-    return f"settings/{Path(name).stem}.toml" if name else f"cdk.json ({NAMESPACE}alert_emails)"
+    if not name:
+        return f"cdk.json ({NAMESPACE}alert_emails)"
+    return name if name.endswith(".toml") else f"{FOLDER}/{name}.toml"
+
+
+def _doctor(name: str, deployment: str) -> str:
+    """Return the command that checks the deployment. The verb finds files of the folder of settings files only."""
+    if name.endswith(".toml") and Path(name).parent != Path(FOLDER):
+        return f"gpu-recovery --profile {deployment} doctor"
+    return f"gpu-recovery doctor {deployment}" if name else "gpu-recovery doctor"
 
 
 if __name__ == "__main__":

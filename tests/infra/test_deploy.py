@@ -79,6 +79,16 @@ def test_a_deployment_with_a_name_reads_its_file_and_prints_the_next_steps(
     assert "gpu-recovery doctor prod" in shown and outputs["ConsoleUrl"] in shown
 
 
+def test_a_file_in_another_folder_is_named_as_it_is(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The next steps name no settings/lab.toml, which does not exist, and no verb that would read that file."""
+    (root / "other").mkdir()
+    (root / "other/lab.toml").write_text('region = "eu-west-1"\ncluster_name = "lab-gpus"\n')
+    assert deploy.main(["--name", "other/lab.toml"], root) == 0
+    shown = capfd.readouterr().out
+    assert "Set it in other/lab.toml, and deploy again" in shown and "settings/lab.toml" not in shown
+    assert "gpu-recovery login lab " in shown and "gpu-recovery --profile lab doctor\n" in shown
+
+
 def test_options_of_the_context_are_passed_on_and_count_in_the_next_steps(
     root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,8 +14,6 @@ from gpu_recovery_client.errors import ClientError, SettingsMissing
 BOTOCORE_MISSING = "the account is read with botocore, which is missing: pip install 'gpu-recovery[iam]'"
 BATCH = 50
 """Largest number of instances or groups in one request, the limit of Auto Scaling."""
-DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "AuthFailure")
-"""Codes with which services refuse a call for lack of a permission."""
 Described = Mapping[str, Any]
 
 
@@ -25,11 +23,6 @@ class Refused(ClientError):
     def __init__(self, text: str, code: str = "") -> None:
         super().__init__(text)
         self.code = code
-
-    @property
-    def is_denied(self) -> bool:
-        """Whether the caller lacks the permission."""
-        return self.code in DENIED
 
 
 class Account:

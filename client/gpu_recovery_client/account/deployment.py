@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gpu_recovery_client.account.access import Account, Described, Refused
-from gpu_recovery_client.account.findings import Finding, Settings
+from gpu_recovery_client.account.findings import DEFAULTS, Finding, Settings
 from gpu_recovery_client.account.tasks import TASK_SERVICE
 
 NO_STACK = ("ValidationError",)
@@ -30,6 +30,25 @@ DEAD_LETTERS = {
     "RayDeadLettersQueueUrl": "messages that the function for Ray failed on",
 }
 """Outputs with the dead-letter queues, and what the queues hold."""
+VARIABLES = {
+    "MANAGED_TAG_KEY": "managed_tag_key",
+    "MANAGED_TAG_VALUE": "managed_tag_value",
+    "ADOPT": "adopt",
+    "API_AUTH": "api_auth",
+    "API_ROLES": "api_roles",
+    "USER_PRIORITY_MAX": "user_priority_max",
+    "JOB_ID_PREFIX": "job_id_prefix",
+    "CHECK_LEVEL": "check_level",
+    "CHECK_RESERVES_GPUS": "check_reserves_gpus",
+    "GPU_HISTORY": "gpu_history",
+    "POWERTOOLS_LOG_LEVEL": "log_level",
+}
+"""Variables of the function `job_api` with a setting as it is, and the names of the settings."""
+JSON_SETTINGS = ("api_roles", "check_level", "check_reserves_gpus")
+"""Settings whose variables are JSON."""
+SWITCHES = ("replace", "observe_only", "record_attempts")
+OF_THEIR_OWN = (*SWITCHES, "preset", "xid_profile")
+"""Fields of the deployed policy that settings of their own decide."""
 
 
 @dataclass(frozen=True)
@@ -60,28 +79,35 @@ class Deployment:
     @cached_property
     def environment(self) -> Mapping[str, str]:
         """The variables of the function `job_api`."""
-        name = self.outputs["JobApiFunctionName"]
-        found = self.account.call("lambda", "get_function_configuration", FunctionName=name)
+        return self.variables_of("JobApiFunctionName")
+
+    def variables_of(self, output: str) -> Mapping[str, str]:
+        """Return the variables of the function that an output names."""
+        found = self.account.call("lambda", "get_function_configuration", FunctionName=self.outputs[output])
         variables: Mapping[str, str] = found.get("Environment", {}).get("Variables", {})
         return variables
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings that the functions have."""
+        """The settings that the functions and the outputs show. `survey.settings_of` adds those of other resources."""
         variables, check = self.environment, self.outputs["HealthCheckTaskDefinitionArn"]
         policy = json.loads(variables.get("RECOVERY_POLICY", "{}"))
         definition = self.account.call("ecs", "describe_task_definition", taskDefinition=check)["taskDefinition"]
+        # A function of an earlier release lacks the variables of later settings, which have their defaults there.
+        plain = {setting: variables[name] for name, setting in VARIABLES.items() if name in variables}
         values = {
+            **plain,
+            **{setting: json.loads(plain[setting]) for setting in JSON_SETTINGS if setting in plain},
             "cluster_name": self.outputs["ClusterName"],
             "stack_name": self.name,
             "training_task_families": _words(variables, "TRAINING_TASK_FAMILIES"),
             "training_role_arns": _words(variables, "TRAINING_ROLE_ARNS"),
             "training_log_groups": _words(variables, "TRAINING_LOG_GROUPS"),
-            "managed_tag_key": variables.get("MANAGED_TAG_KEY", ""),
-            "managed_tag_value": variables.get("MANAGED_TAG_VALUE", ""),
-            "api_auth": variables.get("API_AUTH", "token"),
-            "policy": policy,
-            "replace": bool(policy.get("replace", False)),
+            "node_role_arns": _words(self.variables_of("NodeApiFunctionName"), "NODE_ROLE_ARNS"),
+            "preset": policy.get("preset", DEFAULTS["preset"]),
+            "xid_policy": policy.get("xid_profile", DEFAULTS["xid_policy"]),
+            **{switch: bool(policy.get(switch, False)) for switch in SWITCHES},  # the variable has those that are on
+            "policy": {name: value for name, value in policy.items() if name not in OF_THEIR_OWN},
             "health_check_image": definition["containerDefinitions"][0]["image"],
             "node_agent": "daemon" if "AgentLogGroupName" in self.outputs else "off",
         }
@@ -94,14 +120,22 @@ def _words(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 def deployed(account: Account, stack_name: str) -> Deployment | None:
     """Return the deployment with this stack; None if the stack is not deployed, or its creation failed."""
+    stack = existing_stack(account, stack_name)
+    if stack is None or stack["StackStatus"] in NOT_DEPLOYED:
+        return None
+    found = _deployment(account, stack)
+    return found if found.outputs else None  # a stack that was never complete has no outputs
+
+
+def existing_stack(account: Account, stack_name: str) -> Described | None:
+    """Return the stack with this name as CloudFormation describes it; None if there is none."""
     try:
-        stacks = account.call("cloudformation", "describe_stacks", StackName=stack_name)["Stacks"]
+        stacks: list[Described] = account.call("cloudformation", "describe_stacks", StackName=stack_name)["Stacks"]
     except Refused as error:
         if error.code not in NO_STACK:
             raise
         return None
-    found = (_deployment(account, one) for one in stacks if one["StackStatus"] not in NOT_DEPLOYED)
-    return next((one for one in found if one.outputs), None)  # a stack that was never complete has no outputs
+    return next(iter(stacks), None)
 
 
 def deployments(account: Account) -> list[Deployment]:
@@ -141,7 +175,7 @@ def check_bootstrap(account: Account) -> Iterator[Finding]:
 
 def check_layer(account: Account, settings: Settings) -> Iterator[Finding]:
     """Yield findings about the layer with the libraries of the functions."""
-    layer = settings["powertools_layer"] if settings.knows("powertools_layer") else "own"
+    layer = settings["powertools_layer"]
     if layer == "public" and account.region.startswith(("cn-northwest-", "us-gov-")):
         yield Finding(
             "layer",

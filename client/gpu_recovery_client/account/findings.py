@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,14 +33,31 @@ DEFAULTS: Mapping[str, Any] = {
     "node_role_arns": (),
     "training_log_groups": ("/ecs/gpu-training",),
     "api_auth": "token",
+    "api_roles": {},
     "adopt": "off",
     "managed_tag_key": "gpu-recovery:managed",
     "managed_tag_value": "true",
+    "preset": "adaptive",
     "policy": {},
     "replace": False,
+    "record_attempts": True,
+    "observe_only": False,
+    "user_priority_max": "NORMAL",
+    "job_id_prefix": "",
     "check_family": "gpu-health-check",
     "health_check_image": "build",
     "node_agent": "off",
+    "build_agent_image": False,
+    "check_level": 2,
+    "check_reserves_gpus": True,
+    "xid_policy": "nvidia",
+    "ray_dashboard": "",
+    "ray_control_store": "",
+    "ray_subnet_ids": (),
+    "ray_security_group_ids": (),
+    "console": "on",
+    "console_url": "",
+    "gpu_history": "on",
     "stack_name": "GpuRecovery",
     "function_name_prefix": "gpu-recovery-",
     "job_table_name": "ecs-job-sub",
@@ -47,8 +65,12 @@ DEFAULTS: Mapping[str, Any] = {
     "event_history_table_name": "gpu-recovery-event-history",
     "topic_name": "gpu-training-notifications",
     "bus_name": "gpu-recovery",
+    "chat_topic": False,
     "alert_emails": (),
+    "alert_endpoints": (),
     "profile": "dev",
+    "log_retention_days": 0,
+    "log_level": "INFO",
     "reserved_concurrency": 0,
     "powertools_layer": "own",
 }
@@ -75,12 +97,22 @@ class Settings:
         """Return whether the value of a setting is known."""
         return self.known or name in self.values
 
-    def change(self, name: str, value: str) -> str:
-        """Return the instruction that changes a setting: the file or context key, and the deployment after it."""
+    def change(self, name: str, value: str, table: str = "") -> str:
+        """Return the instruction that changes a setting: the file or context key, and the deployment after it.
+
+        table: the table of the file that has the setting.
+        """
         if self.file:
             stem = self.file.rsplit("/", 1)[-1].removesuffix(".toml")
-            return f"in {self.file}: {name} = {value}; then make deploy NAME={stem}"
+            place = f"{self.file}, in the table [{table}]" if table else self.file
+            return f"in {place}: {name} = {value}; then make deploy NAME={stem}"
         return f"set gpu-recovery:{name} to {value}, and deploy again"
+
+    def change_threshold(self, name: str, value: int) -> str:
+        """Return the instruction that changes a threshold of the recovery policy."""
+        if self.file:
+            return self.change(name, str(value), "policy")
+        return self.change("policy", json.dumps({**self["policy"], name: value}))
 
     def add(self, name: str, value: str) -> str:
         """Return the instruction that adds an item to a setting that is a list."""

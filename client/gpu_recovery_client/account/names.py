@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpu_recovery_client.account.access import Account, Refused
+from gpu_recovery_client.account.deployment import existing_stack
 from gpu_recovery_client.account.findings import DEFAULTS, Finding, Settings
 
 NAMES = (
@@ -12,7 +13,9 @@ NAMES = (
     *("job_table_name", "instance_table_name", "event_history_table_name"),
 )
 """Settings with names that no two deployments of an account and region may share."""
-MISSING = ("ResourceNotFoundException", "NotFound", "NotFoundException", "ValidationError")
+MISSING = ("ResourceNotFoundException", "NotFound", "NotFoundException")
+WITHOUT_RESOURCES = ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
+"""Statuses of a stack that owns no resources: its creation has not begun or has failed, or it was deleted."""
 PARTITIONS = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
 
 
@@ -24,11 +27,10 @@ def suffixed(name: str, suffix: str) -> str:
 
 def existing(account: Account, names: Mapping[str, str]) -> dict[str, str]:
     """Return the settings whose named resource exists in the account: stack, tables, topic and bus."""
-    found = {}
+    found = {"stack_name": names["stack_name"]} if existing_stack(account, names["stack_name"]) else {}
     partition = next((p for begin, p in PARTITIONS.items() if account.region.startswith(begin)), "aws")
     arn = f"arn:{partition}:sns:{account.region}:{account.account_id}:{names['topic_name']}"
     looks: Mapping[str, tuple[str, str, dict[str, str]]] = {
-        "stack_name": ("cloudformation", "describe_stacks", {"StackName": names["stack_name"]}),
         "topic_name": ("sns", "get_topic_attributes", {"TopicArn": arn}),
         "bus_name": ("events", "describe_event_bus", {"Name": names["bus_name"]}),
         **{
@@ -48,7 +50,13 @@ def existing(account: Account, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_names(account: Account, settings: Settings) -> Iterator[Finding]:
-    """Yield a finding for each name that is taken in the account, before the first deployment."""
+    """Yield a finding for each name that is taken in the account, before the first deployment.
+
+    If the state stack exists, the first deployment has failed after that stack, and the names are the deployment's own.
+    """
+    state = existing_stack(account, f"{settings['stack_name']}State")
+    if state is not None and state["StackStatus"] not in WITHOUT_RESOURCES:
+        return
     for name, value in existing(account, {each: settings[each] for each in NAMES}).items():
         yield Finding(
             "names",

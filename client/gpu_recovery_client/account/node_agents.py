@@ -36,14 +36,14 @@ class Api(Protocol):
 def check_tokens(api: Api, settings: Settings, instances: Iterable[View], now: datetime) -> Iterator[Finding]:
     """Yield findings about instances whose agent cannot report because its token is missing, or expires soon.
 
-    An instance without any token has no agent, unless other instances have tokens. Where it is not known which roles
-    agents may use, a missing token is no finding: the agent may sign its reports with a role.
+    An instance without any token has no agent, unless other instances have tokens. Where agents may use a role, a
+    missing token is no finding: the agent may sign its reports with the role.
     """
     if settings["node_agent"] == "daemon" or settings["api_auth"] == "iam":
         return
     present = [one["instance_id"] for one in instances if one["status"] != GONE]
     tokens = {name: list(api.tokens(name)["tokens"]) for name in present}
-    needs_token = any(tokens.values()) and settings.knows("node_role_arns") and not settings["node_role_arns"]
+    needs_token = any(tokens.values()) and not settings["node_role_arns"]
     for name, issued in tokens.items():
         live = [one for one in issued if one.get("live")]
         ends = [datetime.fromisoformat(one["expires_at"]) for one in live if one.get("expires_at")]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -119,5 +120,5 @@ def toml(value: Any) -> str:
         return "{ " + ", ".join(f"{toml(key)} = {toml(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[\n" + "".join(f"  {toml(item)},\n" for item in value) + "]" if value else "[]"
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    # TOML has the escapes of JSON, and allows no DEL in a string, which JSON does.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

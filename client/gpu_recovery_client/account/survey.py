@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,17 @@ from gpu_recovery_client.account.tasks import definitions, log_groups_of, needs_
 CLUSTERS_PER_CALL = 100
 FAMILIES_MAX = 300
 """Largest number of families whose task definitions are read: a call for each, at 20 a second."""
-SWITCHES = ("replace", "observe_only", "record_attempts")
+SUBSCRIBED = {"email": "alert_emails", "https": "alert_endpoints", "sqs": "alert_endpoints"}
+"""Protocols of subscriptions, with the setting that lists the endpoints."""
+PROFILE_DAYS = {"dev": 7, "prod": 90}
+"""Days for which log groups keep their lines, by profile."""
+OWN_IMAGE = "gpu-recovery-health-check:latest"
+"""Image in the ECR of the account that an empty `health_check_image` selects."""
+NOT_SHOWN = (
+    *("health_check_base_image", "agent_base_image", "ray_image", "ray_base_image", "image_revision"),
+    *("reconcile_every_minutes", "schedule_every_minutes", "upgrade_from"),
+)
+"""Settings that the stacks of a running deployment do not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +86,96 @@ def _image_names(account: Account, images: Sequence[str]) -> dict[str, str]:
 
 
 def settings_of(deployment: Deployment) -> dict[str, Any]:
-    """Return the settings of a running deployment that its stacks show, without those that have their default."""
-    outputs, variables, account = deployment.outputs, deployment.environment, deployment.account
-    policy = json.loads(variables.get("RECOVERY_POLICY", "{}"))
-    topic = outputs["TopicArn"]
-    subscriptions = account.items("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
+    """Return the settings of a running deployment that its stacks show, without those that have their default.
+
+    The stacks do not show the settings of `NOT_SHOWN`.
+    """
+    outputs, account = deployment.outputs, deployment.account
     state = account.call("cloudformation", "describe_stacks", StackName=f"{deployment.name}State")["Stacks"][0]
+    profile = "prod" if state.get("EnableTerminationProtection") else "dev"
     found = {
-        **{name: value for name, value in deployment.settings.values.items() if name in DEFAULTS and name != "policy"},
-        "profile": "prod" if state.get("EnableTerminationProtection") else "dev",
-        "alert_emails": [one["Endpoint"] for one in subscriptions if one["Protocol"] == "email"],
-        "adopt": variables.get("ADOPT", "off"),
+        **deployment.settings.values,
+        **_subscribers(deployment),
+        **_of_ray(deployment),
+        "health_check_image": _check_image(deployment),
+        "profile": profile,
+        "log_retention_days": _retention_days(deployment, profile),
+        "reserved_concurrency": account.call(
+            "lambda", "get_function_concurrency", FunctionName=outputs["ReconcilerFunctionName"]
+        ).get("ReservedConcurrentExecutions", 0),
+        "powertools_layer": _layer(deployment),
+        "build_agent_image": "AgentImageUri" in outputs and "AgentLogGroupName" not in outputs,
+        "chat_topic": "ChatTopicArn" in outputs,
+        "console": "on" if "ConsoleUrl" in outputs or deployment.settings["api_auth"] == "iam" else "off",
+        "console_url": _console_url(deployment),
         "function_name_prefix": outputs["JobApiFunctionName"].removesuffix("job_api"),
-        "check_family": _family(outputs["HealthCheckTaskDefinitionArn"]),
-        "topic_name": topic.rsplit(":", 1)[-1],
+        "check_family": outputs["HealthCheckTaskDefinitionArn"].rsplit("/", 1)[-1].rpartition(":")[0],
+        "topic_name": outputs["TopicArn"].rsplit(":", 1)[-1],
         "bus_name": outputs["EventBusName"],
         "job_table_name": outputs["JobTableName"],
         "instance_table_name": outputs["InstanceTableName"],
         "event_history_table_name": outputs["EventHistoryTableName"],
     }
-    if "amazonaws" not in found["health_check_image"] or "@sha256:" in found["health_check_image"]:
-        del found["health_check_image"]  # the digest of an image that the deployment has built is no setting
-    differs = {name: value for name, value in found.items() if _plain(value) != _plain(DEFAULTS[name])}
-    thresholds = {name: value for name, value in policy.items() if name not in (*SWITCHES, "preset", "xid_profile")}
-    extra = {
-        "preset": policy.get("preset", "adaptive") if policy.get("preset") != "adaptive" else None,
-        "observe_only": True if policy.get("observe_only") else None,
-        "xid_policy": policy.get("xid_profile"),
-        "policy": thresholds or None,
+    return {name: _plain(value) for name, value in found.items() if _plain(value) != _plain(DEFAULTS[name])}
+
+
+def _subscribers(deployment: Deployment) -> dict[str, list[str]]:
+    """Return the addresses and endpoints that the topic notifies."""
+    topic = deployment.outputs["TopicArn"]
+    found = deployment.account.items("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
+    subscribers: dict[str, list[str]] = {"alert_emails": [], "alert_endpoints": []}
+    for one in found:
+        if one["Protocol"] in SUBSCRIBED:
+            subscribers[SUBSCRIBED[one["Protocol"]]].append(one["Endpoint"])
+    return subscribers
+
+
+def _of_ray(deployment: Deployment) -> dict[str, Any]:
+    """Return the settings of the Ray cluster, from the function that reaches it; {} if there is no Ray cluster."""
+    name = deployment.environment.get("RAY_RUNNER_FUNCTION")
+    if not name:
+        return {}
+    function = deployment.account.call("lambda", "get_function_configuration", FunctionName=name)
+    variables, network = function["Environment"]["Variables"], function.get("VpcConfig", {})
+    return {
+        "ray_dashboard": variables["RAY_DASHBOARD"],
+        "ray_control_store": variables["RAY_CONTROL_STORE"],
+        "ray_subnet_ids": network.get("SubnetIds", []),
+        "ray_security_group_ids": network.get("SecurityGroupIds", []),
     }
-    return {**differs, **{name: value for name, value in extra.items() if value is not None}}
 
 
-def _family(definition: str) -> str:
-    return definition.rsplit("/", 1)[-1].rpartition(":")[0]
+def _check_image(deployment: Deployment) -> str:
+    """Return the setting of the health check's image. The digest of an image that the deployment built is none."""
+    image = str(deployment.settings["health_check_image"])
+    _, in_ecr, repository = image.partition("/")
+    if in_ecr and ".dkr.ecr." in image and repository == OWN_IMAGE:
+        return ""
+    name = repository.partition("@")[0].partition(":")[0]
+    return "build" if name in deployment.of_type("AWS::ECR::Repository").values() else image
+
+
+def _retention_days(deployment: Deployment, profile: str) -> int:
+    """Return the days for which logs are kept; 0 for those of the profile."""
+    name = deployment.outputs["HealthCheckLogGroupName"]
+    groups = deployment.account.items("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=name)
+    days = next((int(one.get("retentionInDays", 0)) for one in groups if one["logGroupName"] == name), 0)
+    return 0 if days == PROFILE_DAYS[profile] else days
+
+
+def _layer(deployment: Deployment) -> str:
+    """Return the layer of the functions: `own` if the stack made it, else its ARN, also of a public layer."""
+    if deployment.of_type("AWS::Lambda::LayerVersion"):
+        return "own"
+    name = deployment.outputs["JobApiFunctionName"]
+    layers = deployment.account.call("lambda", "get_function_configuration", FunctionName=name).get("Layers", ())
+    return next((str(one["Arn"]) for one in layers), "own")
+
+
+def _console_url(deployment: Deployment) -> str:
+    """Return the address of the console in messages; "" for the address that the deployment serves."""
+    url = deployment.environment.get("CONSOLE_URL", "")
+    return "" if url == deployment.outputs.get("ConsoleUrl") else url
 
 
 def _plain(value: Any) -> Any:

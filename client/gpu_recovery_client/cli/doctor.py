@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +23,7 @@ from gpu_recovery_client.account.examination import (
 from gpu_recovery_client.account.findings import Settings
 from gpu_recovery_client.account.instances import check_registered, container_instances, read_fleet
 from gpu_recovery_client.account.names import check_names
-from gpu_recovery_client.account.node_agents import GONE, check_tokens, run_health_check
+from gpu_recovery_client.account.node_agents import GONE, View, check_tokens, run_health_check
 from gpu_recovery_client.account.settings_file import folder_of, read_settings
 from gpu_recovery_client.cli.confirmation import is_interactive
 from gpu_recovery_client.cli.options import Yes
@@ -79,10 +81,12 @@ def doctor(
         if client is None and deployment is not None and "tokens" not in examination.skip:
             steps = f"gpu-recovery login {name} --api-url {deployment.outputs.get('ApiUrl', '')}"
             examination.not_checked.append(tr("tokens: no token of the API is saved: {steps}", steps=steps))
-        complete = True
+        missed: list[str] = []
         if client is not None:
             with client:
-                complete = _by_api(examination, client, settings, health_check, timeout, yes)
+                read = partial(client.instances, missed)
+                _by_api(examination, client, settings, read, health_check, timeout, yes)
+        complete = is_complete(missed)
     else:
         with context.obj.client() as client:
             account = Account(region or region_of(client.api_url))
@@ -142,24 +146,32 @@ def _selected(
         examine_instances(examination, account, settings, fleet)
         if cluster:
             examination.check("cluster", lambda: check_registered(fleet, cluster))
+        if "tokens" not in examination.skip:
+            sentence = tr("tokens: no stack shows whether agents need tokens (--skip tokens leaves the check out)")
+            examination.not_checked.append(sentence)
     else:
         settings = deployment.settings
         examine_account(examination, account, settings, present)
         examine_deployment(examination, deployment, settings)
-        _by_api(examination, client, settings, health_check, timeout, yes)
+        _by_api(examination, client, settings, lambda: instances, health_check, timeout, yes)
     return is_complete(missed)
 
 
 def _by_api(
-    examination: Examination, client: RecoveryClient, settings: Settings, health_check: str, timeout: int, yes: bool
-) -> bool:
-    """Make the checks that need the API. Return whether the API could read every instance.
+    examination: Examination,
+    client: RecoveryClient,
+    settings: Settings,
+    read: Callable[[], Iterable[View]],
+    health_check: str,
+    timeout: int,
+    yes: bool,
+) -> None:
+    """Make the checks that need the API. `read` returns the instances.
 
     An error of the API does not hide what the account has shown: it may be the consequence of that.
     """
-    missed: list[str] = []
     try:
-        instances = list(client.instances(missed))
+        instances = list(read())
         examination.check("tokens", lambda: check_tokens(client, settings, instances, now()))
         if health_check:
             _ask(health_check, yes)
@@ -169,7 +181,6 @@ def _by_api(
             )
     except (RequestRefused, ServiceUnreachable) as error:
         examination.not_checked.append(tr("deployment: {sentence}", sentence=error))
-    return is_complete(missed)
 
 
 def _ask(instance: str, yes: bool) -> None:

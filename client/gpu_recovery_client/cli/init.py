@@ -107,6 +107,8 @@ class _Answers:
         running = self._running(self.known["cluster_name"]) if self.is_new else None
         if running is not None:
             say(tr("{stack} is deployed for this cluster: the file is for it", stack=running.name))
+            keys = ", ".join(survey.NOT_SHOWN)
+            say(tr("Its stacks do not show these settings: set them in the file if yours differ: {keys}", keys=keys))
             self.known = {**survey.settings_of(running), **self.known}
         lines, architectures = survey.instances_of(self.account, self.known["cluster_name"])
         for line in lines or [tr("no GPU instance has registered in the cluster")]:
@@ -142,10 +144,10 @@ class _Answers:
         return str(default)
 
     def _running(self, cluster: str) -> Deployment | None:
-        """Return the deployment of a cluster, unless another settings file is for it."""
-        found = next((one for one in self.running if one.outputs["ClusterName"] == cluster), None)
+        """Return the first deployment of a cluster that no other settings file is for."""
         others = {other["stack_name"] for other in self._others()}
-        return found if found is None or found.name not in others else None
+        free = (one for one in self.running if one.name not in others)
+        return next((one for one in free if one.outputs["ClusterName"] == cluster), None)
 
     def _others(self) -> list[Any]:
         folder = self.path.parent

@@ -422,11 +422,17 @@ OUTPUT = {
     "no stack of this account has the address of the API, so only its instances were checked": "此账户中没有栈使用这个 API 地址，因此只检查了实例",
     "not checked: {sentence}": "未检查：{sentence}",
     "tokens: no token of the API is saved: {steps}": "tokens：没有保存 API 的令牌：{steps}",
+    "tokens: no stack shows whether agents need tokens (--skip tokens leaves the check out)": (
+        "tokens：没有栈显示代理是否需要令牌（--skip tokens 跳过此检查）"
+    ),
     "why: {why}": "原因：{why}",
     "{file} is up to date": "{file} 已是最新",
     "{key} (with commas)": "{key}（用逗号分隔）",
     "{name} is no check; the checks are {known}": "{name} 不是检查项；检查项有 {known}",
     "{stack} is deployed for this cluster: the file is for it": "{stack} 已为此集群部署：设置文件用于该部署",
+    "Its stacks do not show these settings: set them in the file if yours differ: {keys}": (
+        "它的栈不显示以下设置；如果您的设置不同，请在文件中设置：{keys}"
+    ),
     "{stack} is not deployed yet, so only the account was checked": "{stack} 尚未部署，因此只检查了账户",
 }
 """Texts of the output and hints of errors by their English form."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,20 +14,34 @@ import boto3
 import httpx
 import pytest
 from botocore.stub import Stubber
+from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery_client import RecoveryClient
-from gpu_recovery_client.account import access, images
+from gpu_recovery_client.account import access, images, survey
+from gpu_recovery_client.account import settings_file as client_files
 from gpu_recovery_client.account.access import Account
-from gpu_recovery_client.account.deployment import Deployment, check_layer, check_subscriptions, deployed
+from gpu_recovery_client.account.deployment import (
+    OF_THEIR_OWN,
+    SWITCHES,
+    Deployment,
+    check_layer,
+    check_subscriptions,
+    deployed,
+)
 from gpu_recovery_client.account.examination import CHECKS, Examination
 from gpu_recovery_client.account.findings import DEFAULTS, Finding, Settings
 from gpu_recovery_client.account.images import check_health_check_image, check_image
 from gpu_recovery_client.account.instances import Fleet, check_auto_scaling, unprivileged
+from gpu_recovery_client.account.names import NAMES, check_names
 from gpu_recovery_client.account.node_agents import check_tokens, run_health_check
-from gpu_recovery_client.account.quotas import check_quotas
-from gpu_recovery_client.account.settings_file import changed
+from gpu_recovery_client.account.quotas import LAUNCH_TIMEOUT_S, check_quotas
+from gpu_recovery_client.account.settings_file import changed, toml
 from gpu_recovery_client.account.tasks import trusts
+from hypothesis import given, strategies
 
+from infra import settings as deployment_settings
+from infra import settings_file as deployment_files
 from infra.settings import DeploymentSettings
+from infra.settings_file import settings_of
 from tests.client.conftest import TOKEN, URL, FakeApi, token_view
 
 REGION, ACCOUNT = "us-east-1", "111122223333"
@@ -106,6 +121,27 @@ def test_a_launch_that_takes_longer_than_its_timeout_is_found(account: Account, 
         assert [one.subject for one in found] == expected
 
 
+@pytest.mark.parametrize("file", ["settings/lab.toml", ""])
+def test_the_advice_about_a_threshold_can_be_followed(account: Account, stub: Stub, file: str, tmp_path: Path) -> None:
+    """In a file the threshold belongs to the table of the policy. In the context the policy is one key with JSON."""
+    stub("lambda").add_response("get_account_settings", {"AccountLimit": {"ConcurrentExecutions": 1000}}, {})
+    policy = {"attempts_max": 5, "launch_timeout_s": 40}
+    fleet = Fleet([f"i-{number}" for number in range(2_048)])
+    (found,) = check_quotas(account, Settings({"policy": policy}, file), fleet)
+    place, _, change = found.command.partition(": " if file else " to ")
+    value, _, after = change.partition("; " if file else ", and ")
+    if file:
+        assert (place, after) == ("in settings/lab.toml, in the table [policy]", "then make deploy NAME=lab")
+        (tmp_path / "settings").mkdir()
+        (tmp_path / file).write_text(f"[policy]\nattempts_max = 5\n{value}\n")
+        context = {"gpu-recovery:settings": "lab"}
+    else:
+        assert (place.split()[0], after) == ("set", "deploy again")
+        context = {place.split()[1]: value}
+    settings, _ = settings_of(context, tmp_path, {})
+    assert settings.policy == {"attempts_max": 5, "launch_timeout_s": 97}
+
+
 def test_an_email_that_is_not_confirmed_is_found(account: Account, stub: Stub) -> None:
     """SNS then has no ARN for the subscription (Amazon SNS API Reference, ListSubscriptionsByTopic)."""
     pending = {"Protocol": "email", "Endpoint": "a@example.com", "SubscriptionArn": "PendingConfirmation"}
@@ -120,6 +156,43 @@ def test_a_stack_whose_creation_failed_is_not_deployed(account: Account, stub: S
     stack = {"StackName": "GpuRecovery", "CreationTime": NOW, "StackStatus": "ROLLBACK_COMPLETE"}
     stub("cloudformation").add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": "GpuRecovery"})
     assert deployed(account, "GpuRecovery") is None
+
+
+def names_taken(stub: Stub, state: str) -> None:
+    """The account has the job table of the defaults, and a state stack with this status, or none."""
+    formation = stub("cloudformation")
+
+    def described(name: str, status: str) -> None:
+        if status:
+            stack = {"StackName": name, "CreationTime": NOW, "StackStatus": status}
+            formation.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": name})
+        else:
+            formation.add_client_error("describe_stacks", "ValidationError", f"Stack with id {name} does not exist")
+
+    described("GpuRecoveryState", state)
+    if state not in ("", "ROLLBACK_COMPLETE"):
+        return
+    described("GpuRecovery", "")
+    stub("sns").add_client_error("get_topic_attributes", "NotFound")
+    stub("events").add_client_error("describe_event_bus", "ResourceNotFoundException")
+    tables = stub("dynamodb")
+    tables.add_response("describe_table", {"Table": {"TableName": "ecs-job-sub"}}, {"TableName": "ecs-job-sub"})
+    for _ in range(2):
+        tables.add_client_error("describe_table", "ResourceNotFoundException")
+
+
+@pytest.mark.parametrize("state", ["", "ROLLBACK_COMPLETE"])
+def test_a_name_that_is_taken_before_the_first_deployment_is_found(account: Account, stub: Stub, state: str) -> None:
+    """A table that a deleted or a failed state stack has retained, too: CloudFormation refuses to create it again."""
+    names_taken(stub, state)
+    assert [one.subject for one in check_names(account, Settings({}))] == ["ecs-job-sub"]
+
+
+@pytest.mark.parametrize("state", ["CREATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"])
+def test_a_deployment_whose_first_attempt_failed_keeps_its_names(account: Account, stub: Stub, state: str) -> None:
+    """Its state stack owns the table. Another name would replace the table by an empty one."""
+    names_taken(stub, state)
+    assert [*check_names(account, Settings({}))] == []
 
 
 def test_a_topic_without_any_subscriber_is_found(account: Account, stub: Stub) -> None:
@@ -232,10 +305,8 @@ def test_a_trust_policy_is_read_in_each_of_its_forms(statement: dict[str, Any], 
 # -- the running deployment by its API ---------------------------------------------------------------------------------
 
 
-def of_tokens(
-    api: FakeApi, tokens: dict[str, list[dict[str, Any]]], known: bool = True, **settings: Any
-) -> list[Finding]:
-    """The findings about instances with these tokens. `known`: whether the other settings have their defaults."""
+def of_tokens(api: FakeApi, tokens: dict[str, list[dict[str, Any]]], **settings: Any) -> list[Finding]:
+    """The findings about instances with these tokens."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         name = request.url.path.split("/")[-2]
@@ -244,7 +315,7 @@ def of_tokens(
     api.answer = answer
     with RecoveryClient(URL, TOKEN, httpx.MockTransport(api)) as client:
         views = [{"instance_id": name, "status": "AVAILABLE"} for name in tokens]
-        return [*check_tokens(client, Settings(settings, known=known), views, NOW)]
+        return [*check_tokens(client, Settings(settings), views, NOW)]
 
 
 def issued(live: bool = True, days: int = 90) -> dict[str, Any]:
@@ -267,13 +338,11 @@ def test_tokens_that_are_missing_expired_or_end_soon_are_found(api: FakeApi) -> 
 
 
 def test_no_token_is_missed_where_agents_may_use_a_role(api: FakeApi) -> None:
-    """A deployment without a settings file does not show which roles it lets agents use. The end of a token is told."""
+    """Where the settings name a role of instances. The end of a token is told."""
     tokens = {"i-1": [issued()], "i-2": [], "i-3": [issued(live=False)], "i-4": [issued(days=6)]}
     role = ["arn:aws:iam::111122223333:role/node"]
-    for known, settings in ((False, {}), (True, {"node_role_arns": role}), (False, {"node_role_arns": role})):
-        assert [one.subject for one in of_tokens(api, tokens, known, **settings)] == ["i-4"]
-    told = of_tokens(api, tokens, known=False, node_role_arns=[])
-    assert [one.subject for one in told] == ["i-2", "i-3", "i-4"]
+    assert [one.subject for one in of_tokens(api, tokens, node_role_arns=role)] == ["i-4"]
+    assert [one.subject for one in of_tokens(api, tokens, node_role_arns=[])] == ["i-2", "i-3", "i-4"]
 
 
 class Machine:
@@ -356,6 +425,18 @@ def test_the_defaults_are_those_of_the_deployment() -> None:
     """The client is installed without the code of the deployment."""
     deployment = DeploymentSettings()
     assert {name: getattr(deployment, name) for name in DEFAULTS} == dict(DEFAULTS)
+    assert DEFAULTS["xid_policy"] == RecoveryPolicy().xid_profile
+    assert {LAUNCH_TIMEOUT_S} == {policy.launch_timeout_s for policy in PRESETS.values()}
+    assert survey.PROFILE_DAYS == deployment_settings.PROFILE_RETENTION_DAYS
+    assert {*OF_THEIR_OWN} == {*deployment_settings.SETTINGS_OF_THEIR_OWN, "preset"}
+    assert SWITCHES == deployment_settings.SWITCHES
+
+
+def test_settings_files_are_those_of_the_deployment() -> None:
+    """Of the client and of the deployment: where they are, their names, their keys, and what no two of them share."""
+    here, there = client_files, deployment_files
+    assert (there.FOLDER, there.NAME, tuple(there.TARGET)) == (here.FOLDER, here.NAME, here.TARGET)
+    assert {*NAMES, "cluster_name"} == {*there.UNIQUE}
 
 
 def test_a_changed_file_keeps_its_comments_and_other_lines() -> None:
@@ -363,6 +444,12 @@ def test_a_changed_file_keeps_its_comments_and_other_lines() -> None:
     text = '# mine\nadopt = "off"  # for now\nemails = [\n  "a", # x\n]\n\n[policy]\nadopt = 1\n'
     new = changed(text, {"adopt": "observe", "emails": ["b"], "replace": True})
     assert new == '# mine\nadopt = "observe"\nemails = [\n  "b",\n]\nreplace = true\n\n[policy]\nadopt = 1\n'
+
+
+@given(strategies.text(strategies.characters(exclude_categories=["Cs"])))
+def test_any_text_is_written_as_toml(text: str) -> None:
+    """TOML allows no control character in a string: an address that was pasted with a newline or a tab, for example."""
+    assert tomllib.loads(f"k = {toml(text)}") == {"k": text}
 
 
 def test_the_region_of_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

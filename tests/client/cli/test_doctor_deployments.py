@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from gpu_recovery_client.account.deployment import Deployment
 from gpu_recovery_client.account.examination import Examination
-from gpu_recovery_client.account.findings import Finding
+from gpu_recovery_client.account.findings import Finding, Settings
+from gpu_recovery_client.account.instances import Fleet
 from gpu_recovery_client.cli import doctor
 from typer.testing import Result
 
@@ -53,3 +54,37 @@ def test_a_stack_without_the_output_of_its_api_is_not_taken_for_another(diagnose
     """The selected deployment may be any other, and --health-check would take an instance of it out of use."""
     _, view = diagnosed({"ApiUrl": "https://other"})
     assert api.requests == [] and view["not_checked"][0].startswith("tokens: no token of the API is saved")
+
+
+@pytest.fixture
+def selected(run: Run, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Runs the verb for the deployment that is selected; the account is not read."""
+    stack = Deployment(None, "GpuRecovery", "UPDATE_COMPLETE", {})  # type: ignore[arg-type]
+    stack.__dict__["settings"] = Settings({"node_agent": "daemon"}, known=False)
+    for name in ("examine_account", "examine_deployment", "examine_instances"):
+        monkeypatch.setattr(doctor, name, lambda *_: None)
+    monkeypatch.setattr(doctor, "read_fleet", lambda *_: Fleet(()))
+
+    def invoke(*options: str, deployed: bool = True) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr(doctor, "of_address", lambda *_: stack if deployed else None)
+        result = run("doctor", "--region", "us-east-1", "--json", *options)
+        return result.exit_code, json.loads(result.stdout)
+
+    return invoke
+
+
+def test_the_instances_are_listed_once(selected: Any, api: FakeApi) -> None:
+    """A second list could miss other records than the first, whose missing records decide the exit code."""
+    code, view = selected()
+    assert (code, view["checked"]) == (0, ["tokens"])
+    assert [one.url.path.rsplit("/", 1)[-1] for one in api.requests].count("instances") == 1
+    api.unreadable = ["i-0aaa00000000000a1"]
+    assert selected()[0] == 1
+
+
+def test_without_a_stack_the_tokens_are_not_checked(selected: Any) -> None:
+    """It is not known whether agents need tokens. Exit code 0 says that every check was made."""
+    code, view = selected(deployed=False)
+    assert code == 1 and view["checked"] == [] and view["not_checked"][0].startswith("tokens: ")
+    code, view = selected("--skip", "tokens", deployed=False)
+    assert code == 0 and view["not_checked"] == []

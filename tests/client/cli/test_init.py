@@ -7,8 +7,10 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from gpu_recovery_client.account.access import Account
 from gpu_recovery_client.cli import init
 from typer.testing import Result
 
@@ -67,3 +69,17 @@ def test_a_file_that_leaves_a_setting_at_its_default_keeps_the_default(
     assert run("init", "prod", "--email", "a@example.com", "--yes").exit_code == 0
     written = tomllib.loads(path.read_text())
     assert (written["alert_emails"], written["adopt"], written["profile"]) == (["a@example.com"], "off", "dev")
+
+
+def test_a_deployment_without_a_file_is_found_beside_one_with_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both are for the cluster, and the other file is for the first of them."""
+    account = SimpleNamespace(account_id="111122223333", region="us-east-1")
+    found = [SimpleNamespace(name=name, outputs={"ClusterName": "my-gpus"}) for name in ("GpuRecovery", "Second")]
+    monkeypatch.setattr(init, "deployments", lambda _: found)
+    (tmp_path / "prod.toml").write_text('cluster_name = "my-gpus"\n')
+    answers = init._Answers(cast(Account, account), tmp_path / "second.toml", {}, {}, yes=True)
+    assert answers._running("my-gpus") is found[1]
+    (tmp_path / "third.toml").write_text('cluster_name = "my-gpus"\nstack_name = "Second"\n')
+    assert answers._running("my-gpus") is None
