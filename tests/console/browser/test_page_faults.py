@@ -120,6 +120,24 @@ def hold(tab: Visit, path: str) -> list[Any]:
     return held
 
 
+def held_request(tab: Visit, held: list[Any], number: int) -> Any:
+    """Wait for a request that `hold` keeps.
+
+    Args:
+        tab: tab of the page. The driver delivers requests during its own calls only.
+        held: what `hold` returned.
+        number: position of the request, from 0.
+
+    Raises:
+        AssertionError: the page did not send the request within 200 looks.
+    """
+    for _ in range(200):
+        if len(held) > number:
+            return held[number]
+        tab.page.wait_for_timeout(30)
+    raise AssertionError(f"the page sent {len(held)} requests, not {number + 1}")
+
+
 def passes(tab: Visit, ms: int) -> None:
     """Let time pass on the clock of the page, which `tab.page.clock.install()` has stopped."""
     for _ in range(ms // 1_000):
@@ -220,7 +238,7 @@ def test_a_dialog_stays_until_its_order_is_answered(visit: Visiting) -> None:
         tab.page.keyboard.press("Escape")
         tab.page.wait_for_timeout(30)
     assert dialog.is_visible() and dialog.get_by_role("button", name="Back").is_disabled()
-    sent.pop().fulfill(**problem(409, "the circuit breaker is open"))
+    held_request(tab, sent, 0).fulfill(**problem(409, "the circuit breaker is open"))
     dialog.get_by_role("alert").get_by_text("the circuit breaker is open").wait_for()
     tab.page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
@@ -243,7 +261,7 @@ def test_the_dialog_of_the_limits_stays_until_they_are_saved(visit: Visiting) ->
         tab.page.keyboard.press("Escape")
         tab.page.wait_for_timeout(30)
     assert dialog.is_visible()
-    held.pop().fulfill(json={"limits": limits, "revision": 2})
+    held_request(tab, held, 0).fulfill(json={"limits": limits, "revision": 2})
     dialog.wait_for(state="detached")
     tab.page.get_by_text("saved as revision 2").wait_for()
 
@@ -354,7 +372,7 @@ def test_a_verdict_is_shown_under_its_own_question_alone(visit: Visiting) -> Non
     tab.page.locator("input[name=job]").fill(JOB_ID)
     tab.page.get_by_role("button", name="Diagnose", exact=True).click()
     tab.page.get_by_text(f"Judging {JOB_ID}").wait_for()
-    asked[1].fulfill(**problem(404, "there is no such job"))
+    held_request(tab, asked, 1).fulfill(**problem(404, "there is no such job"))
     tab.page.get_by_role("alert").get_by_text("there is no such job").wait_for()
     asked[0].fulfill(json=found)
     tab.page.wait_for_timeout(100)
@@ -363,8 +381,7 @@ def test_a_verdict_is_shown_under_its_own_question_alone(visit: Visiting) -> Non
     answer(tab, f"/jobs/{JOB_ID}", job(status="SUCCEEDED", attempt=2))
     tab.go(f"#/jobs/{JOB_ID}?tab=diagnosis")
     tab.page.get_by_role("button", name="Diagnose this attempt").click()
-    tab.page.wait_for_timeout(50)
-    asked[2].fulfill(json=found)
+    held_request(tab, asked, 2).fulfill(json=found)
     verdict = tab.page.get_by_text("Nothing in this log")
     verdict.wait_for()
     tab.page.locator("select[name=attempt]").select_option("1")
@@ -393,8 +410,7 @@ def test_the_title_of_the_tab_says_what_it_shows(visit: Visiting) -> None:
     tab.page.locator("header.bar").wait_for()
     assert tab.page.title() == "队列 · gpu-recovery"
     tab.go(f"#/jobs/{JOB_ID}")
-    tab.page.wait_for_timeout(50)
-    assert tab.page.title() == f"{JOB_ID} · 作业 · gpu-recovery"
+    tab.page.wait_for_function("(title) => document.title === title", arg=f"{JOB_ID} · 作业 · gpu-recovery")
 
 
 def test_only_the_servers_sentences_are_marked_as_english(visit: Visiting) -> None:

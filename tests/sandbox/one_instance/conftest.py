@@ -35,22 +35,6 @@ def state(directory: Path) -> Iterator[dict[str, Any]]:
         sandbox.down(directory)
 
 
-@pytest.fixture
-def account_folder(state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory of a user who has the AWS credentials of the sandbox in the environment."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": state["endpoint_url"],
-        "AWS_ENDPOINT_URL_ECS": state["ecs_endpoint_url"],
-        "AWS_ENDPOINT_URL_EC2": state["ec2_endpoint_url"],
-        "AWS_ACCESS_KEY_ID": state["aws_access_key_id"],
-        "AWS_SECRET_ACCESS_KEY": state["aws_secret_access_key"],
-        "AWS_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="package")
 def tokens(state: dict[str, Any]) -> dict[str, str]:
     """By whose they are; all but the first three open nothing here."""

@@ -1,0 +1,28 @@
+"""One deployment for all tests of this folder: a sandbox with one instance, which only these tests change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sandbox.one_instance.conftest import directory, state
+
+__all__ = ["account_folder", "directory", "state"]
+
+
+@pytest.fixture
+def account_folder(state: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory of a user who has the AWS credentials of the sandbox in the environment."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": state["endpoint_url"],
+        "AWS_ENDPOINT_URL_ECS": state["ecs_endpoint_url"],
+        "AWS_ENDPOINT_URL_EC2": state["ec2_endpoint_url"],
+        "AWS_ACCESS_KEY_ID": state["aws_access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": state["aws_secret_access_key"],
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
