@@ -53,6 +53,7 @@ SETTINGS_NOTES = {
     "check_level": "[Levels 3 and 4](deploy.md#check-levels-3-and-4)",
     "ray_dashboard": "[A Ray cluster](deploy.md#a-ray-cluster)",
     "console": "[The web console](console.md)",
+    "snap_start": "[Decision 67](decisions/0067-the-job-api-starts-from-a-snapshot.md)",
     "event_history_table_name": "[Decision 50](decisions/0050-event-history.md)",
     "alert_endpoints": "[Alert endpoints](deploy.md#alert-endpoints)",
     "upgrade_from": "[Upgrading](upgrading.md#from-01-to-02-the-index-of-the-fleet)",

@@ -8,7 +8,14 @@ from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.function_properties import allow_loops, function_name, function_properties, log_as_json, resource_of
+from infra.function_properties import (
+    allow_loops,
+    function_name,
+    function_properties,
+    log_as_json,
+    resource_of,
+    start_from_snapshot,
+)
 from infra.functions import FUNCTIONS, PACKAGE, SCHEDULER_BATCH, FunctionRow, Trigger
 from infra.partition import Feature, where_available
 from infra.permissions import Permission, Reach
@@ -100,6 +107,14 @@ class LambdaFunctions(Construct):
             groups.setdefault(row.alarm_group, {})[row.construct_id] = self.by_name[row.name]
         return groups
 
+    @property
+    def served(self) -> lambda_.IFunction:
+        """The job API as API Gateway invokes it: an alias of a version if it starts from snapshots."""
+        function = self.of(Trigger.HTTP)
+        if not self._settings.snap_start:
+            return function
+        return lambda_.Alias(self, "Served", alias_name="served", version=function.current_version)
+
     def add_to_notifiers(self, variables: Mapping[str, str]) -> None:
         """Add variables to the functions that notify operators."""
         for row in FUNCTIONS:
@@ -144,4 +159,6 @@ class LambdaFunctions(Construct):
         resource_of(function).add_property_override("TracingConfig.Mode", tracing)
         if row.trigger is Trigger.SCHEDULER_QUEUE:
             allow_loops(function)
+        if row.trigger is Trigger.HTTP and self._settings.snap_start:
+            start_from_snapshot(function)
         return function

@@ -29,15 +29,24 @@ class Feature(StrEnum):
     """Detection of recursive loops. Lambda Developer Guide, "Supported Regions for Lambda recursive loop detection":
     all commercial Regions except Mexico (Central) and Asia Pacific (New Zealand).
     """
+    SNAP_START = "HasSnapStart"
+    """Starts from snapshots. Lambda Developer Guide, "Improving startup performance with Lambda SnapStart": all
+    commercial Regions except Asia Pacific (New Zealand) and Asia Pacific (Taipei). The guide of China describes the
+    feature, and the page of differences in China does not list it.
+    """
 
 
 LACKING_PARTITIONS: dict[Feature, tuple[str, ...]] = {
     Feature.X_RAY: (CHINA,),
     Feature.JSON_LOGS: (GOVCLOUD,),
     Feature.LOOP_DETECTION: (CHINA, GOVCLOUD),
+    Feature.SNAP_START: (GOVCLOUD,),
 }
 """Partitions that lack a feature."""
-LACKING_REGIONS: dict[Feature, tuple[str, ...]] = {Feature.LOOP_DETECTION: ("ap-southeast-6", "mx-central-1")}
+LACKING_REGIONS: dict[Feature, tuple[str, ...]] = {
+    Feature.LOOP_DETECTION: ("ap-southeast-6", "mx-central-1"),
+    Feature.SNAP_START: ("ap-southeast-6", "ap-east-2"),
+}
 """Regions of the partition aws that lack a feature."""
 
 

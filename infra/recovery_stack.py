@@ -66,7 +66,7 @@ class RecoveryStack(Stack):
             self,
             "JobApi",
             settings,
-            function=functions.of(Trigger.HTTP),
+            function=functions.served,
             nodes=functions.of(Trigger.NODE_HTTP),
             console=console,
         )

@@ -323,6 +323,11 @@ class DeploymentSettings:
     One is too few, because a cycle may begin before the cycle of the minute before has ended. Lambda refuses a
     reservation that leaves less than 100 unreserved.
     """
+    snap_start: bool = _setting(False, boolean)
+    """Whether the job API starts from a snapshot (Lambda SnapStart), so that no request waits for imports.
+
+    AWS charges for the snapshot. GovCloud and the regions of New Zealand and Taipei lack it.
+    """
     powertools_layer: str = _setting(
         "own",
         text(

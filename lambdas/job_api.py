@@ -5,14 +5,20 @@ The routes are in `gpu_recovery.job_api`.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.job_api_wiring import dependencies
+from gpu_recovery.aws.snapshot_start import before_snapshot
 from gpu_recovery.aws.wiring import logger, metrics
 from gpu_recovery.job_api.router import ROUTES
 
+BODIES = ("gpu_recovery.job_api.models.job_spec", "gpu_recovery.job_api.models.requests")
+"""Modules that only requests with a body need."""
+
 app = resolver(ROUTES, dependencies)
+before_snapshot(dependencies, *(lambda name=name: import_module(name) for name in BODIES))
 
 
 @metrics.log_metrics

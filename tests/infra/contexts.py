@@ -31,6 +31,7 @@ EVERYTHING = {
         "arn:aws:iam::111122223333:user/ana": "user",
     },
     "gpu-recovery:training_log_groups": "/ecs/llm,/ecs/vision",
+    "gpu-recovery:snap_start": "true",
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu@sha256:" + 64 * "7",
 }
 """Settings that differ from the default wherever they can, with every optional part on."""
@@ -52,9 +53,10 @@ RAY = {
     "gpu-recovery:build_agent_image": "true",
     "gpu-recovery:node_agent": "daemon",
     "gpu-recovery:log_level": "DEBUG",
+    "gpu-recovery:snap_start": "true",
 }
-"""A Ray cluster and the agent's service beside the defaults, every log line, every image that can be built, and the
-base of each by digest."""
+"""A Ray cluster and the agent's service beside the defaults, every log line, every image that can be built, the base
+of each by digest, and the start from snapshots."""
 
 LAYER_ARN = "arn:aws:lambda:us-east-1:111122223333:layer:our-packages:3"
 OWN_IMAGES = {

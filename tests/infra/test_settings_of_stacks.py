@@ -69,6 +69,7 @@ SIGNED: dict[str, Any] = {
     "log_retention_days": 120,
     "log_level": "ERROR",
     "reserved_concurrency": 2,
+    "snap_start": True,
     "powertools_layer": LAYER_ARN,
 }
 """Every setting of the stacks that requests with signatures allow, off its default."""
@@ -127,6 +128,7 @@ class FakeAccount:
         network = function.get("VpcConfig", {})
         return {
             "Environment": function["Environment"],
+            "SnapStart": function.get("SnapStart", {"ApplyOn": "None"}),
             "Layers": [{"Arn": arn} for arn in function.get("Layers", ())],
             "VpcConfig": {key: network.get(key, []) for key in ("SubnetIds", "SecurityGroupIds")},
         }

@@ -58,6 +58,7 @@ DEFAULTS: Mapping[str, Any] = {
     "console": "on",
     "console_url": "",
     "gpu_history": "on",
+    "snap_start": False,
     "stack_name": "GpuRecovery",
     "function_name_prefix": "gpu-recovery-",
     "job_table_name": "ecs-job-sub",

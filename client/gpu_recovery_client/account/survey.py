@@ -103,6 +103,7 @@ def settings_of(deployment: Deployment) -> dict[str, Any]:
         "reserved_concurrency": account.call(
             "lambda", "get_function_concurrency", FunctionName=outputs["ReconcilerFunctionName"]
         ).get("ReservedConcurrentExecutions", 0),
+        "snap_start": _starts_from_snapshot(deployment),
         "powertools_layer": _layer(deployment),
         "build_agent_image": "AgentImageUri" in outputs and "AgentLogGroupName" not in outputs,
         "chat_topic": "ChatTopicArn" in outputs,
@@ -167,9 +168,18 @@ def _layer(deployment: Deployment) -> str:
     """Return the layer of the functions: `own` if the stack made it, else its ARN, also of a public layer."""
     if deployment.of_type("AWS::Lambda::LayerVersion"):
         return "own"
+    return next((str(one["Arn"]) for one in _job_api(deployment).get("Layers", ())), "own")
+
+
+def _starts_from_snapshot(deployment: Deployment) -> bool:
+    """Return whether the published versions of the job API start from a snapshot."""
+    return bool(_job_api(deployment).get("SnapStart", {}).get("ApplyOn") == "PublishedVersions")
+
+
+def _job_api(deployment: Deployment) -> Any:
+    """Return the configuration of the function that serves the job API."""
     name = deployment.outputs["JobApiFunctionName"]
-    layers = deployment.account.call("lambda", "get_function_configuration", FunctionName=name).get("Layers", ())
-    return next((str(one["Arn"]) for one in layers), "own")
+    return deployment.account.call("lambda", "get_function_configuration", FunctionName=name)
 
 
 def _console_url(deployment: Deployment) -> str:

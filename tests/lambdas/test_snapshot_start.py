@@ -1,0 +1,31 @@
+"""The job API that starts from a snapshot loads before the snapshot what a first request needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from gpu_recovery.aws.snapshot_start import INITIALIZATION_TYPE
+
+from benchmarks.__main__ import ENVIRONMENT
+
+PROGRAM = """
+import json, sys
+import job_api
+from gpu_recovery.aws.job_api_wiring import dependencies
+bodies = [name for name in job_api.BODIES if name in sys.modules]
+print(json.dumps({"made": dependencies.cache_info().currsize, "bodies": len(bodies)}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "made", "bodies"), [("snap-start", 1, 2), ("on-demand", 0, 0)])
+def test_clients_and_models_are_loaded_before_a_snapshot_alone(kind: str, made: int, bodies: int) -> None:
+    """Without a snapshot each request loads only what it needs."""
+    environment = {**ENVIRONMENT, "PATH": os.environ["PATH"], INITIALIZATION_TYPE: kind}
+    command = [sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout) == {"made": made, "bodies": bodies}
