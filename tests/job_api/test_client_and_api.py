@@ -150,6 +150,16 @@ def test_the_line_is_shown_and_explained(run: Run, api: api_gateway.Api) -> None
     assert "low-1" in run("queue", "--user", "bob").stdout
 
 
+def test_the_queue_shows_the_names_of_jobs_that_have_one(run: Run, api: api_gateway.Api) -> None:
+    """In a column of their own, which is missing without any name."""
+    running(api, "low-1", A)
+    told(run("submit", "-", "--user", "ana", "--json", stdin=YAML))
+    assert "NAME" not in run("queue").stdout
+    told(run("submit", "-", "--user", "ana", "--name", "night-run", "--json", stdin=YAML))
+    waiting, runs = run("queue").stdout.split("JOB")[1:3]
+    assert "NAME" in waiting and "night-run" in waiting and "NAME" in runs
+
+
 def test_orders_move_a_job_and_are_refused_once_it_has_ended(run: Run, api: api_gateway.Api) -> None:
     """Suspended, resumed, canceled; then there is nothing left to order."""
     api.functions.store.create_job(job(), "")
