@@ -25,7 +25,7 @@ from gpu_recovery_client.account.settings_file import (
     shown,
     toml,
 )
-from gpu_recovery_client.cli.confirmation import is_interactive
+from gpu_recovery_client.cli.confirmation import ask, is_interactive
 from gpu_recovery_client.cli.options import Yes
 from gpu_recovery_client.cli.output import FAILED, AsJson, print_document, say
 from gpu_recovery_client.render.text import printable
@@ -259,7 +259,7 @@ def _write(path: Path, before: str, text: str, yes: bool) -> bool:
             if not is_interactive():
                 say(tr("Nothing was written: give --yes to change {file}", file=shown(path)))
                 raise typer.Exit(FAILED)
-            typer.confirm(tr("Change {file}?", file=shown(path)), abort=True, err=True)
+            ask(tr("Change {file}?", file=shown(path)))
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
