@@ -84,20 +84,22 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     try:
         has_settings = any(NAMESPACE in option for option in options)
         if not known.name and not has_settings and (deployments := names(root)):
-            raise DeploymentSettingsError(
+            sentence = (
                 f"there are settings files ({', '.join(deployments)}): give NAME=..., as in make deploy "
                 f"NAME={deployments[0]}, or settings in CONTEXT=... for a deployment without a file"
             )
+            raise DeploymentSettingsError([("", sentence)])
         if known.name:
             region = read(path_of(known.name, root), root).target.get("region")
             if region and not any(environment.get(variable) for variable in REGION_VARIABLES):
                 environment["AWS_REGION"] = region
         context = context_of(known.name, options, root)
         if not context.get(FILE_KEY) and not context.get(CLUSTER_KEY):
-            raise DeploymentSettingsError(
+            sentence = (
                 "no cluster is named. Write a settings file: gpu-recovery init NAME; then make deploy NAME=NAME. Or "
                 f'name the cluster without a file: make deploy CONTEXT="-c {CLUSTER_KEY}=..."'
             )
+            raise DeploymentSettingsError([("", sentence)])
         settings, _ = settings_of(context, root, {})
     except DeploymentSettingsError as error:
         print(error, file=sys.stderr)
