@@ -5,7 +5,7 @@ The values come from a settings file (`infra/settings_file.py`), or from the CDK
 module holds defaults. The constructs read the fields of `DeploymentSettings` and do not read the process environment.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
@@ -40,9 +40,8 @@ from infra.setting_readers import (
     text,
     thresholds,
 )
+from infra.settings_error import NAMESPACE, DeploymentSettingsError, Problem
 
-NAMESPACE = "gpu-recovery:"
-"""Prefix of the context keys."""
 SWITCHES = ("replace", "observe_only", "record_attempts")
 """Fields of the policy that are settings of their own, so that they are easy to see."""
 SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile": "xid_policy"}
@@ -57,8 +56,6 @@ BUILT_IF = {
 """When a deployment builds an image on the base that the setting names, in the words of an error message."""
 PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
 """Days for which log groups keep their lines, by profile."""
-Problem = tuple[str, str]
-"""A setting without its prefix, and the sentence that says what is wrong with it."""
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods in days that CloudWatch Logs accepts."""
 
@@ -68,25 +65,6 @@ _ROLE = text(ROLE_ARN, "the ARN of an IAM role")
 _BASE_IMAGE = text(
     r"(\w[\w.:/-]{0,399}(@sha256:[0-9a-f]{64})?)?", "an image reference, with or without @sha256:<digest>"
 )
-
-
-def context_key(setting: str) -> str:
-    """Return the key of a setting in the CDK context."""
-    return f"{NAMESPACE}{setting}"
-
-
-class DeploymentSettingsError(ValueError):
-    """One or more settings are wrong. Each line of the message names the setting to change.
-
-    Args:
-        problems: each wrong setting, without prefix, and a sentence; "" if the sentence is about no setting.
-        named: returns the name of a setting under which its user knows it.
-    """
-
-    def __init__(self, problems: Sequence[Problem], named: Callable[[str], str] = context_key) -> None:
-        lines = (f"{named(setting)}: {sentence}" if setting else sentence for setting, sentence in problems)
-        super().__init__("\n".join(lines))
-        self.problems = tuple(problems)
 
 
 def no_such_setting(name: str, known: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
 """Settings files: `settings/<name>.toml` holds the settings of one deployment, and is committed by its users.
 
 `cdk deploy -c gpu-recovery:settings=<name>` reads the file again at each deployment, so no setting is lost between two
-deployments. A value of the CDK context (an option `-c`, or cdk.json) replaces the value of the file, and a warning says
-so. The keys of a file are the fields of `DeploymentSettings` without the prefix, and `account` and `region`.
+deployments. A value of the CDK context (an option `-c`, cdk.json, cdk.context.json or ~/.cdk.json) replaces the value
+of the file, and a warning says so. The keys of a file are the fields of `DeploymentSettings` without the prefix, and
+`account` and `region`.
 """
 
 import re
@@ -12,14 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from infra.settings import (
-    NAMESPACE,
-    DeploymentSettings,
-    DeploymentSettingsError,
-    Problem,
-    context_key,
-    no_such_setting,
-)
+from infra.settings import DeploymentSettings, no_such_setting
+from infra.settings_error import NAMESPACE, DeploymentSettingsError, Problem, context_key
 
 FILE_SETTING = "settings"
 FILE_KEY = context_key(FILE_SETTING)
@@ -169,8 +164,8 @@ def _replaced(file: SettingsFile, from_file: Mapping[str, Any], given: Mapping[s
         if read_value(given[key]) != read_value(from_file[key]):
             yield (
                 f"replaced-setting:{name}",
-                f"{key}: {given[key]!r} of the context (-c or cdk.json) replaces {from_file[key]!r} of {file.shown}, "
-                "for this deployment only",
+                f"{key}: {given[key]!r} of the context (-c, cdk.json, cdk.context.json or ~/.cdk.json) replaces "
+                f"{from_file[key]!r} of {file.shown}",
             )
 
 

@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import NAMESPACE, DeploymentSettingsError
 from infra.settings_file import FILE_KEY, FOLDER, names, path_of, read, settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +34,22 @@ def command_of(name: str, options: Sequence[str], outputs: Path) -> list[str]:
     return ["npx", "--no-install", "cdk", "deploy", "--all", *selected, *written, *options]
 
 
+def context_files(root: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the files with values of the CDK context, and whether the values are in their part `context`.
+
+    A value of a later file replaces that of an earlier file, as in the CDK (`loadConfigFiles` of aws-cdk 2.1148).
+    """
+    yield Path.home() / ".cdk.json", True
+    yield root / "cdk.context.json", False
+    yield root / "cdk.json", True
+
+
 def context_of(name: str, options: Sequence[str], root: Path) -> dict[str, Any]:
-    """Return the CDK context of a deployment: that of cdk.json, and of the options."""
-    context: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8")).get("context", {})
+    """Return the CDK context of a deployment: that of the files that the CDK reads, and of the options."""
+    context: dict[str, Any] = {}
+    for path, has_part in context_files(root):
+        document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        context |= document.get("context", {}) if has_part else document
     for option, value in pairwise([*options, ""]):
         flag, _, written = option.partition("=")
         if flag in ("-c", "--context"):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.settings import DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import DeploymentSettingsError
 from infra.settings_file import settings_of
 
 PROD = """\

@@ -422,7 +422,7 @@ OUTPUT = {
     "Nothing was written: give --yes to change {file}": "没有写入：要修改 {file} 请给出 --yes",
     "Reading account {account} in {region}": "正在读取账户 {account}，区域 {region}",
     "Take {instance} out of use until its health check has passed? It takes some minutes.": "停用 {instance}，直到健康检查通过（需要几分钟）？",
-    "The settings of cdk.json are copied. Remove them there: {keys}": "已复制 cdk.json 中的设置。请在 cdk.json 中删除：{keys}",
+    "The settings of {file} are copied. Remove them there: {keys}": "已复制 {file} 中的设置。请在该文件中删除：{keys}",
     "Wrote {file}. Commit it. Next:": "已写入 {file}，请提交到版本库。下一步：",
     "checked in {region}: {checks}; nothing to change": "已在 {region} 检查：{checks}；无需修改",
     "deployment: {sentence}": "部署：{sentence}",
