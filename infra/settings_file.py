@@ -17,7 +17,7 @@ from infra.settings import DeploymentSettings, no_such_setting
 from infra.settings_error import NAMESPACE, DeploymentSettingsError, Problem, context_key
 
 FILE_SETTING = "settings"
-FILE_KEY = context_key(FILE_SETTING)
+FILE_KEY = f"{NAMESPACE}settings"
 """Context key of the settings file: a name, or a path that ends in `.toml`."""
 FOLDER = "settings"
 """Folder of the settings files, in the repository."""

@@ -228,8 +228,8 @@ def _of_context(root: Path) -> dict[str, Any]:
         context = document.get("context", {}) if has_part else document
         settings = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
         if settings:
-            values = {"file": "~/.cdk.json" if path == home else path.name, "keys": ", ".join(sorted(settings))}
-            say(tr("The settings of {file} are copied. Remove them there: {keys}", **values))
+            shown_path, keys = "~/.cdk.json" if path == home else path.name, ", ".join(sorted(settings))
+            say(tr("The settings of {file} are copied. Remove them there: {keys}", file=shown_path, keys=keys))
         found |= settings
     return found
 
