@@ -9,7 +9,7 @@ from pathlib import Path
 import aws_cdk as cdk
 
 from infra.recovery_stack import RecoveryStack
-from infra.settings import NAMESPACE
+from infra.settings_error import NAMESPACE
 from infra.settings_file import settings_of
 from infra.state_stack import StateStack
 

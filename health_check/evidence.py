@@ -1,8 +1,8 @@
 """Weighs kernel log and driver before any diagnostic, and plans the diagnostics. Pure.
 
-Kernel log and driver answer in seconds. If either clearly blames a GPU, the verdict is final and no diagnostic runs:
-ten more minutes of tests would not change the reboot. If they only raise a suspicion, the suspected GPUs are examined
-first, and at a deeper level if the time allows.
+Kernel log and driver answer in seconds. If either clearly finds a GPU faulty, the verdict is final and no diagnostic
+runs: ten more minutes of tests would not change the reboot. If they only raise a suspicion, the suspected GPUs are
+examined first, and at a deeper level if the time allows.
 """
 
 from __future__ import annotations

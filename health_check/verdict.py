@@ -68,7 +68,7 @@ def conclude(findings: Iterable[CheckFinding], healthy: str, suspects: Set[int] 
     Its summary is "healthy: " and the text `healthy` if the outcome is HEALTHY, otherwise the worst finding.
 
     Among equally bad findings, those on suspects come first. DCGM may report every GPU of a group because of one bad
-    GPU, and a second source blames the suspect.
+    GPU, and a second source finds the suspect faulty.
     """
     ordered = sorted(
         dict.fromkeys(findings), key=lambda finding: (-finding.outcome.gravity, finding.gpu_index not in suspects)

@@ -40,9 +40,8 @@ from infra.setting_readers import (
     text,
     thresholds,
 )
+from infra.settings_error import NAMESPACE, DeploymentSettingsError, Problem
 
-NAMESPACE = "gpu-recovery:"
-"""Prefix of the context keys."""
 SWITCHES = ("replace", "observe_only", "record_attempts")
 """Fields of the policy that are settings of their own, so that they are easy to see."""
 SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile": "xid_policy"}
@@ -68,10 +67,6 @@ _BASE_IMAGE = text(
 )
 
 
-class DeploymentSettingsError(ValueError):
-    """One or more settings are wrong. Each line of the message starts with the context key to change."""
-
-
 def no_such_setting(name: str, known: Sequence[str]) -> str:
     """Return the error message about an unknown setting, with the known name that is most like it."""
     close = get_close_matches(name, known, n=1)
@@ -82,37 +77,38 @@ def _setting(default: Any, read: Reader) -> Any:
     return field(default=default, metadata={"read": read})
 
 
-def _time_for_checks(level: int, policy: RecoveryPolicy) -> list[str]:
+def _time_for_checks(level: int, policy: RecoveryPolicy) -> list[Problem]:
     """Return an error message for each policy timeout that is too short for a health check.
 
     A check that exceeds its timeout looks like a hang, and a hang leads to a reboot.
     """
     needed = CHECK_S_BY_LEVEL[level] + CHECK_MARGIN_S
     return [
-        f"{NAMESPACE}policy: {name} must be at least {needed} for check_level {level}, not {getattr(policy, name)}"
+        ("policy", f"{name} must be at least {needed} for check_level {level}, not {getattr(policy, name)}")
         for name in ("check_timeout_s", "verify_timeout_s")
         if getattr(policy, name) < needed
     ]
 
 
-def _callers(auth: str, roles: Mapping[str, str]) -> list[str]:
+def _callers(auth: str, roles: Mapping[str, str]) -> list[Problem]:
     """Return an error message if nobody could call the API, or if principals are named that API Gateway ignores."""
     if auth == "iam" and not roles:
-        return [f"{NAMESPACE}api_roles: must name a principal, because {NAMESPACE}api_auth is iam"]
+        return [("api_roles", f"must name a principal, because {NAMESPACE}api_auth is iam")]
     if auth != "iam" and roles:
-        return [f"{NAMESPACE}api_roles: has no effect unless {NAMESPACE}api_auth is iam"]
+        return [("api_roles", f"has no effect unless {NAMESPACE}api_auth is iam")]
     return []
 
 
-def _privileged_image(image: str, *, is_prod: bool) -> list[str]:
+def _privileged_image(image: str, *, is_prod: bool) -> list[Problem]:
     """Return an error message for an image that someone could replace in production."""
     if is_prod and image != BUILD and not DIGEST.fullmatch(image):
-        return [
-            f"{NAMESPACE}health_check_image: must be {BUILD}, or end in @sha256:<digest>, with {NAMESPACE}profile "
-            "prod: a tag can be moved, and the image runs as root on every GPU instance. The digest of a tag in ECR: "
+        sentence = (
+            f"must be {BUILD}, or end in @sha256:<digest>, with {NAMESPACE}profile prod: a tag can be moved, and the "
+            "image runs as root on every GPU instance. The digest of a tag in ECR: "
             "aws ecr describe-images --repository-name NAME --image-ids imageTag=TAG "
             "--query imageDetails[0].imageDigest"
-        ]
+        )
+        return [("health_check_image", sentence)]
     return []
 
 
@@ -343,38 +339,38 @@ class DeploymentSettings:
     """
 
     def __post_init__(self) -> None:
-        errors = []
+        errors: list[Problem] = []
         for each in fields(self):
             try:
                 object.__setattr__(self, each.name, each.metadata["read"](getattr(self, each.name)))
             except ValueError as error:
-                errors.append(f"{NAMESPACE}{each.name}: {error}")
+                errors.append((each.name, str(error)))
         if not errors:
             errors += self._shared_families() or self._shared_tables()
         errors += [] if errors else _callers(self.api_auth, self.api_roles)
         if not errors:
             errors += _privileged_image(self.health_check_image, is_prod=self.is_prod)
             errors += [
-                f"{NAMESPACE}{name}: has no effect unless {BUILT_IF[name]}"
+                (name, f"has no effect unless {BUILT_IF[name]}")
                 for name, is_built in self._built_on.items()
                 if getattr(self, name) and not is_built
             ]
         if not errors and self.has_ray:
             missing = [name for name in RAY_NEEDS if not getattr(self, name)]
-            errors += [f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard" for name in missing]
+            errors += [(name, f"is needed with {NAMESPACE}ray_dashboard") for name in missing]
         for switch, setting in SETTINGS_OF_THEIR_OWN.items() if not errors else ():
             if switch in self.policy:
-                errors.append(f"{NAMESPACE}policy: {switch} is a setting of its own, {NAMESPACE}{setting}")
+                errors.append(("policy", f"{switch} is a setting of its own, {NAMESPACE}{setting}"))
         if not errors:
             # The function that also reads the policy in Lambda, so that a wrong threshold fails at synthesis.
             try:
                 policy = policy_from(self.recovery_policy)
             except PolicyInvalid as error:
-                errors.append(f"{NAMESPACE}policy: {error}")
+                errors.append(("policy", str(error)))
             else:
                 errors += _time_for_checks(self.check_level, policy)
         if errors:
-            raise DeploymentSettingsError("\n".join(errors))
+            raise DeploymentSettingsError(errors)
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any]) -> "DeploymentSettings":
@@ -386,27 +382,25 @@ class DeploymentSettings:
         ours = {key.removeprefix(NAMESPACE): value for key, value in context.items() if key.startswith(NAMESPACE)}
         known = [each.name for each in fields(cls)]
         if unknown := sorted(ours.keys() - {*known}):
-            raise DeploymentSettingsError(
-                "\n".join(f"{NAMESPACE}{name}: {no_such_setting(name, known)}" for name in unknown)
-            )
+            raise DeploymentSettingsError([(name, no_such_setting(name, known)) for name in unknown])
         return cls(**ours)
 
-    def _shared_tables(self) -> list[str]:
+    def _shared_tables(self) -> list[Problem]:
         """Return an error message for a table name that two tables would share."""
         if self.job_table_name == self.instance_table_name:
-            return [f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table"]
+            return [("instance_table_name", f"{self.instance_table_name!r} is also the job table")]
         history = self.event_history_table_name
         if history in (self.job_table_name, self.instance_table_name):
-            return [f"{NAMESPACE}event_history_table_name: {history!r} is also another table"]
+            return [("event_history_table_name", f"{history!r} is also another table")]
         return []
 
-    def _shared_families(self) -> list[str]:
+    def _shared_families(self) -> list[Problem]:
         """Return an error message for each family that two kinds of tasks would share."""
         shared = []
         if self.check_family in self.training_task_families:
-            shared.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
+            shared.append(("check_family", f"{self.check_family!r} is also a training family"))
         if self.runs_agent and self.agent_family in (*self.training_task_families, self.check_family):
-            shared.append(f"{NAMESPACE}node_agent: {self.agent_family!r} is also the family of other tasks")
+            shared.append(("node_agent", f"{self.agent_family!r} is also the family of other tasks"))
         return shared
 
     @property

@@ -1,8 +1,9 @@
 """Settings files: `settings/<name>.toml` holds the settings of one deployment, and is committed by its users.
 
 `cdk deploy -c gpu-recovery:settings=<name>` reads the file again at each deployment, so no setting is lost between two
-deployments. A value of the CDK context (an option `-c`, or cdk.json) replaces the value of the file, and a warning says
-so. The keys of a file are the fields of `DeploymentSettings` without the prefix, and `account` and `region`.
+deployments. A value of the CDK context (an option `-c`, cdk.json, cdk.context.json or ~/.cdk.json) replaces the value
+of the file, and a warning says so. The keys of a file are the fields of `DeploymentSettings` without the prefix, and
+`account` and `region`.
 """
 
 import re
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError, no_such_setting
+from infra.settings import DeploymentSettings, no_such_setting
+from infra.settings_error import NAMESPACE, DeploymentSettingsError, Problem, context_key
 
+FILE_SETTING = "settings"
 FILE_KEY = f"{NAMESPACE}settings"
 """Context key of the settings file: a name, or a path that ends in `.toml`."""
 FOLDER = "settings"
@@ -39,6 +42,10 @@ class SettingsFile:
     shown: str
     values: Mapping[str, Any]
     target: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self, name: str) -> str:
+        """Return a key of the file as messages name it."""
+        return f"{self.shown}: {name}"
 
     def effective(self, name: str) -> Any:
         """Return a setting of the file, or its default."""
@@ -66,12 +73,12 @@ def settings_of(
     path = path_of(str(name), root)
     file = read(path, root)
     if wrong := [*_wrong_target(file, environment), *_shared(file, path, root)]:
-        raise DeploymentSettingsError("\n".join(wrong))
+        raise DeploymentSettingsError(wrong, file.key)
     from_file = {f"{NAMESPACE}{key}": value for key, value in file.values.items()}
     try:
         settings = DeploymentSettings.from_context({**from_file, **given})
     except DeploymentSettingsError as error:
-        raise DeploymentSettingsError(_in_words_of(file, str(error), given)) from None
+        raise DeploymentSettingsError(error.problems, lambda setting: _named(setting, file, given)) from None
     return settings, dict(_replaced(file, from_file, given))
 
 
@@ -82,15 +89,13 @@ def path_of(name: str, root: Path) -> Path:
         DeploymentSettingsError: the name cannot be the name of a deployment, or there is no such file.
     """
     if not name.endswith(".toml") and not NAME.fullmatch(name):
-        raise DeploymentSettingsError(
-            f"{FILE_KEY}: {name!r} is neither the name of a deployment (letters, digits, - and _) nor a .toml file"
-        )
+        sentence = f"{name!r} is neither the name of a deployment (letters, digits, - and _) nor a .toml file"
+        raise DeploymentSettingsError([(FILE_SETTING, sentence)])
     path = root / name if name.endswith(".toml") else root / FOLDER / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(names(root)) or "none"
-        raise DeploymentSettingsError(
-            f"{FILE_KEY}: there is no {_shown(path, root)} (deployments: {known}). Write it: gpu-recovery init {name}"
-        )
+        sentence = f"there is no {_shown(path, root)} (deployments: {known}). Write it: gpu-recovery init {name}"
+        raise DeploymentSettingsError([(FILE_SETTING, sentence)])
     return path
 
 
@@ -109,27 +114,26 @@ def read(path: Path, root: Path) -> SettingsFile:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DeploymentSettingsError(f"{shown}: cannot be read as TOML: {error}") from error
+        raise DeploymentSettingsError([("", f"{shown}: cannot be read as TOML: {error}")]) from error
     known = [*_DEFAULTS, *TARGET]
-    if unknown := [
-        f"{shown}: {key}: {no_such_setting(key.removeprefix(NAMESPACE), known)}" for key in document if key not in known
-    ]:
-        raise DeploymentSettingsError("\n".join(unknown))
     target = {key: str(document.pop(key)) for key in TARGET if key in document}
-    return SettingsFile(shown, document, target)
+    file = SettingsFile(shown, document, target)
+    if unknown := [(key, no_such_setting(key.removeprefix(NAMESPACE), known)) for key in document if key not in known]:
+        raise DeploymentSettingsError(unknown, file.key)
+    return file
 
 
-def _wrong_target(file: SettingsFile, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield an error message if the credentials are for another account or region than the file."""
+def _wrong_target(file: SettingsFile, environment: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a problem if the credentials are for another account or region than the file."""
     for key, variable in TARGET.items():
         wanted, found = file.target.get(key), environment.get(variable)
         if wanted and found and wanted != found:
             remedy = f"export AWS_REGION={wanted}" if key == "region" else "choose other credentials (AWS_PROFILE)"
-            yield f"{file.shown}: {key}: the file is for {wanted}, your credentials are for {found}: {remedy}"
+            yield key, f"the file is for {wanted}, your credentials are for {found}: {remedy}"
 
 
-def _shared(file: SettingsFile, path: Path, root: Path) -> Iterator[str]:
-    """Yield an error message for each setting that the file shares with another deployment of the same target."""
+def _shared(file: SettingsFile, path: Path, root: Path) -> Iterator[Problem]:
+    """Yield a problem for each setting that the file shares with another deployment of the same target."""
     for other in names(root):
         beside = root / FOLDER / f"{other}.toml"
         if beside.resolve() == path.resolve():
@@ -141,20 +145,15 @@ def _shared(file: SettingsFile, path: Path, root: Path) -> Iterator[str]:
             value = file.effective(name)
             if value == second.effective(name):
                 yield (
-                    f"{file.shown}: {name}: {value!r} is also in {second.shown}; two deployments of an account and "
-                    "region must not share it"
+                    name,
+                    f"{value!r} is also in {second.shown}; two deployments of an account and region must not share it",
                 )
 
 
-def _in_words_of(file: SettingsFile, message: str, given: Mapping[str, Any]) -> str:
-    """Return an error message in which the settings of the file are named as in the file."""
-
-    def named(match: re.Match[str]) -> str:
-        key = match[1]
-        of_file = key in file.values and f"{NAMESPACE}{key}" not in given
-        return f"{file.shown}: {key}:" if of_file else match[0]
-
-    return re.sub(rf"^{NAMESPACE}(\w+):", named, message, flags=re.MULTILINE)
+def _named(setting: str, file: SettingsFile, given: Mapping[str, Any]) -> str:
+    """Return the name of a setting: in the file if its value is that of the file, else in the context."""
+    of_file = setting in file.values and context_key(setting) not in given
+    return file.key(setting) if of_file else context_key(setting)
 
 
 def _replaced(file: SettingsFile, from_file: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -165,8 +164,8 @@ def _replaced(file: SettingsFile, from_file: Mapping[str, Any], given: Mapping[s
         if read_value(given[key]) != read_value(from_file[key]):
             yield (
                 f"replaced-setting:{name}",
-                f"{key}: {given[key]!r} of the context (-c or cdk.json) replaces {from_file[key]!r} of {file.shown}, "
-                "for this deployment only",
+                f"{key}: {given[key]!r} of the context (-c, cdk.json, cdk.context.json or ~/.cdk.json) replaces "
+                f"{from_file[key]!r} of {file.shown}",
             )
 
 

@@ -18,7 +18,8 @@ from typing import Any
 import aws_cdk as cdk
 
 from infra.recovery_stack import RecoveryStack
-from infra.settings import NAMESPACE, DeploymentSettings
+from infra.settings import DeploymentSettings
+from infra.settings_error import NAMESPACE
 from infra.state_stack import StateStack
 from release import ROOT, version
 from release.archives import archive, write_checksums

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +76,24 @@ def play_file(options: argparse.Namespace) -> int:
     return 1 if played.violations else 0
 
 
-def main(arguments: Sequence[str] | None = None, called: str = "python -m simulator") -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    called: str = "python -m simulator",
+    parser_class: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+    error_sentence: Callable[[Exception], str] = str,
+) -> int:
     """Run the command that `arguments` name.
 
     Args:
         arguments: The command line without the program's name; None: that of the process.
         called: The name of the command, for the usage text.
+        parser_class: The class of the parsers, which print errors of the command line.
+        error_sentence: Returns the sentence to print about a file that cannot be read.
 
     Returns:
         The exit code: 0 as expected, 1 something broke, 2 usage.
     """
-    parser = argparse.ArgumentParser(called, description="The product's own code under a virtual clock.")
+    parser = parser_class(called, description="The product's own code under a virtual clock.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     run_parser = verbs.add_parser("run", help="run seeds of faults and check the invariants after every step")
     run_parser.add_argument("--seeds", type=seed_range, default=range(300), metavar="A..B", help="default 0..300")
@@ -111,7 +118,7 @@ def main(arguments: Sequence[str] | None = None, called: str = "python -m simula
     try:
         return int(options.verb(options))
     except (scenario.ScenarioInvalid, OSError) as error:
-        print(error, file=sys.stderr)
+        print(error_sentence(error), file=sys.stderr)
         return 2
 
 

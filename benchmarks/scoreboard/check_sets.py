@@ -47,7 +47,7 @@ def document_results() -> Iterator[CaseResult]:
         yield CaseResult(
             verdict=verdict_of(outcome is not HealthOutcome.INCONCLUSIVE, repaired == faulty),
             wrongful_repair=None if faulty else repaired,
-            # After an inconclusive check the job goes on as if no GPU were to blame.
+            # After an inconclusive check the job goes on as if no GPU were faulty.
             missed=not repaired if faulty else None,
         )
 

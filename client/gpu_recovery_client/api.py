@@ -54,7 +54,8 @@ class RecoveryClient(HttpClient):
             limit: jobs per page.
             cursor: `next_cursor` of the page before.
             filters: `user`; `group`; `name`; `since`, a time of RFC 3339; `state` (`waiting`, `running`, `ended`);
-                `order` (`newest`, `oldest`, `status`); `q`, the first characters of ids; `fields` (`list` for short
+                `order` (`newest`, `oldest`, `status`); a job that changes its status between two pages of `status`, the
+                default, may be missing or repeated; `q`, the first characters of ids; `fields` (`list` for short
                 views).
         """
         return self._page("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor, **filters})

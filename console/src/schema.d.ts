@@ -2181,6 +2181,7 @@ export interface components {
             gpus: number;
             group: string;
             job_id: string;
+            name: string | null;
             nodes: number;
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
@@ -2320,6 +2321,7 @@ export interface components {
             gpus: number;
             group: string;
             job_id: string;
+            name: string | null;
             nodes: number;
             position: number | null;
             /** @enum {string} */
@@ -4256,7 +4258,7 @@ export interface operations {
                 status?: ("QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED")[];
                 /** @description Only jobs that wait, that hold instances, or that have ended. */
                 state?: "waiting" | "running" | "ended";
-                /** @description By the time of submission, or by status with the live jobs first. */
+                /** @description By the time of submission, or by status with the live jobs first. A job that changes its status while pages are read keeps its place in a list by time. In a list by status it may be missing or repeated. */
                 order?: "newest" | "oldest" | "status";
                 /** @description Only jobs whose id begins with this text. */
                 q?: string;
@@ -5812,6 +5814,7 @@ export interface operations {
                      *           "gpus": 8,
                      *           "group": "",
                      *           "job_id": "low-1",
+                     *           "name": "night-run",
                      *           "nodes": 1,
                      *           "priority": "NORMAL",
                      *           "since": "2026-11-21T09:00:00.000Z",
@@ -5908,6 +5911,7 @@ export interface operations {
                      *           "gpus": 8,
                      *           "group": "",
                      *           "job_id": "sft-20261121-090000-0a1b",
+                     *           "name": null,
                      *           "nodes": 2,
                      *           "position": 1,
                      *           "priority": "NORMAL",
@@ -5924,6 +5928,7 @@ export interface operations {
                      *           "gpus": 8,
                      *           "group": "",
                      *           "job_id": "sft-20261121-090001-ffff",
+                     *           "name": null,
                      *           "nodes": 2,
                      *           "position": 2,
                      *           "priority": "NORMAL",
@@ -5940,6 +5945,7 @@ export interface operations {
                      *           "gpus": 8,
                      *           "group": "",
                      *           "job_id": "held",
+                     *           "name": null,
                      *           "nodes": 2,
                      *           "position": null,
                      *           "priority": "NORMAL",

@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import NAMESPACE, DeploymentSettingsError
 from infra.settings_file import FILE_KEY, FOLDER, names, path_of, read, settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +34,22 @@ def command_of(name: str, options: Sequence[str], outputs: Path) -> list[str]:
     return ["npx", "--no-install", "cdk", "deploy", "--all", *selected, *written, *options]
 
 
+def context_files(root: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the files with values of the CDK context, and whether the values are in their part `context`.
+
+    A value of a later file replaces that of an earlier file, as in the CDK (`loadConfigFiles` of aws-cdk 2.1148).
+    """
+    yield Path.home() / ".cdk.json", True
+    yield root / "cdk.context.json", False
+    yield root / "cdk.json", True
+
+
 def context_of(name: str, options: Sequence[str], root: Path) -> dict[str, Any]:
-    """Return the CDK context of a deployment: that of cdk.json, and of the options."""
-    context: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8")).get("context", {})
+    """Return the CDK context of a deployment: that of the files that the CDK reads, and of the options."""
+    context: dict[str, Any] = {}
+    for path, has_part in context_files(root):
+        document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        context |= document.get("context", {}) if has_part else document
     for option, value in pairwise([*options, ""]):
         flag, _, written = option.partition("=")
         if flag in ("-c", "--context"):
@@ -84,20 +98,22 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     try:
         has_settings = any(NAMESPACE in option for option in options)
         if not known.name and not has_settings and (deployments := names(root)):
-            raise DeploymentSettingsError(
+            sentence = (
                 f"there are settings files ({', '.join(deployments)}): give NAME=..., as in make deploy "
                 f"NAME={deployments[0]}, or settings in CONTEXT=... for a deployment without a file"
             )
+            raise DeploymentSettingsError([("", sentence)])
         if known.name:
             region = read(path_of(known.name, root), root).target.get("region")
             if region and not any(environment.get(variable) for variable in REGION_VARIABLES):
                 environment["AWS_REGION"] = region
         context = context_of(known.name, options, root)
         if not context.get(FILE_KEY) and not context.get(CLUSTER_KEY):
-            raise DeploymentSettingsError(
+            sentence = (
                 "no cluster is named. Write a settings file: gpu-recovery init NAME; then make deploy NAME=NAME. Or "
                 f'name the cluster without a file: make deploy CONTEXT="-c {CLUSTER_KEY}=..."'
             )
+            raise DeploymentSettingsError([("", sentence)])
         settings, _ = settings_of(context, root, {})
     except DeploymentSettingsError as error:
         print(error, file=sys.stderr)

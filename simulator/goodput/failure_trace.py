@@ -33,7 +33,7 @@ class Failure:
     verdict:    verdict of a check that finds the fault: REBOOT, or REPLACE at once
     relapse_s:  seconds that a gang with this instance, uncured, trains before it fails again
     human_s:    seconds that an operator needs to find the cause
-    accused:    places of healthy instances that the check of the whole gang blames
+    accused:    places of healthy instances that the check of the whole gang finds faulty
     named_draw: the rank's log names the instance if named_draw is less than `told_share`; with 1 or more, no log names
                 the instance
     """
@@ -180,11 +180,11 @@ def _share_of_lemons(conditions: Conditions) -> float:
 
 
 def _accused(instances: int, chance: float, drawn: float, faulty_place: int) -> tuple[int, ...]:
-    """Places of healthy instances that a check of every instance blames.
+    """Places of healthy instances that a check of every instance finds faulty.
 
     Args:
         instances: size of the gang.
-        chance: probability that the check of a healthy instance blames it.
+        chance: probability that the check of a healthy instance finds it faulty.
         drawn: the only draw, uniform in [0, 1), for a Poisson number of places; the places are evenly spaced.
         faulty_place: place of the faulty instance, from which the places are counted.
     """

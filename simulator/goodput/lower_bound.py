@@ -123,8 +123,8 @@ def least_s(episode: Episode, trace: FailureTrace, level: int | None) -> float:
 class LowerBoundRules:
     """The product's policy, without delays or errors of its own.
 
-    leave_out_after: first ends of an instance after which the instance is left out although no check blames it, as in
-                     the product; None: after `REPEATS_MAX` returns of the failure an operator finds the cause
+    leave_out_after: first ends of an instance after which the instance is left out although no check finds it faulty,
+                     as in the product; None: after `REPEATS_MAX` returns of the failure an operator finds the cause
     trusts_exits:    whether the first end of a rank names its instance, also without a log line; not in the product
 
     An instance that is named is left out and checked in the background. The other instances are launched at once.

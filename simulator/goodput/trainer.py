@@ -54,7 +54,7 @@ class TrainingInterruption:
     detected_at: float | None = None
     by_person: bool = False
     accused: frozenset[str] = frozenset()
-    """Healthy instances that their check blames."""
+    """Healthy instances that their check finds faulty."""
     was_short: bool = False
 
 
@@ -191,9 +191,9 @@ class Trainer(Training):
                 self.fleet.end(task, RANK_EXIT)
 
     def _script_false_alarms(self, failure: Failure) -> None:
-        """Let the checks of healthy instances blame them, as the failure says."""
+        """Let the checks of healthy instances find them faulty, as the failure says."""
         self.checks.scripts.clear()
-        # The policy then checks at most the faulty instance, so no healthy instance can be blamed.
+        # The policy then checks at most the faulty instance, so no healthy instance can be found faulty.
         checks_no_other = failure.shows is Shows.GONE or failure.is_named_in_log(self.trace.conditions)
         accused = [self._ranks[place] for place in failure.accused if not checks_no_other]
         for instance_id in accused:
@@ -205,8 +205,8 @@ class Trainer(Training):
         """Record whether the gang could start again now, if no time had been lost.
 
         The real state of the instances counts. An instance that was taken out without need is healthy, and so is an
-        instance that the product still suspects. An instance that its check has just blamed does not count as healthy,
-        because no policy can distinguish it from a faulty instance.
+        instance that the product still suspects. An instance that its check has just found faulty does not count as
+        healthy, because no policy can distinguish it from a faulty instance.
         """
         healthy = {
             instance_id

@@ -17,9 +17,10 @@ from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus, ListedInstance
 from gpu_recovery.core.job.record import Job, JobStatus, ListedJob
+from gpu_recovery.core.job.status import LISTED_STATUSES
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
-from gpu_recovery.ports.values import LISTED_STATUSES, InstancePage, JobPage, JobQuery, RefusedCheck, StartedCheck
+from gpu_recovery.ports.values import InstancePage, JobPage, JobQuery, RefusedCheck, StartedCheck
 
 from simulator.memory_store.attempts import MemoryAttempts
 from simulator.memory_store.heartbeats import MemoryHeartbeats

@@ -98,7 +98,7 @@ def _stalls(draw: Draw, where: Where) -> list[TimedFault]:
 
 
 def _refused(draw: Draw, where: Where) -> list[TimedFault]:
-    """An instance is blamed, and its owners remove its managed tag at about the time of its repair."""
+    """An instance is found faulty, and its owners remove its managed tag at about the time of its repair."""
     broken = instances.GpuBreaks(fault=draw.choice(("xid79", "ecc")), **where)
     return [broken, operators.ManagedTagRemoved(for_s=draw.choice((300.0, 3_600.0)), **_later(draw, where, 0, 120))]
 

@@ -12,9 +12,10 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.job.queue_entry import entry_on_ray
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.job.status import LISTED_STATUSES
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import LISTED_STATUSES, JobQuery
+from gpu_recovery.ports.values import JobQuery
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan, spec
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import gpu_recovery_client
 import pytest
-from gpu_recovery_client.cli import error_hints, help_text, usage_errors, verbs
+from gpu_recovery_client.cli import error_hints, help_text, simulate, usage_errors, verbs
 from gpu_recovery_client.render import jobs
 from gpu_recovery_client.texts import Language, heads, tr, use_language
 from rich.cells import cell_len
@@ -60,6 +60,8 @@ def of_code() -> frozenset[str]:
             *others,
             error_hints.UNREACHABLE,
             *usage_errors.PLAIN.values(),
+            *simulate.PLAIN.values(),
+            *simulate.SCENARIO.values(),
             *waits,
             *COLUMNS_ADDED,
             *jobs.COLUMNS,

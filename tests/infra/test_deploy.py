@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     text = 'region = "eu-central-1"\ncluster_name = "my-gpus"\nalert_emails = ["oncall@example.com"]\n'
     (tmp_path / "settings/prod.toml").write_text(text)
     shutil.copy(ROOT / "cdk.json", tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in deploy.REGION_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(deploy, "OUTPUTS", tmp_path / ".make")
@@ -139,6 +141,21 @@ def test_a_cluster_is_named_in_the_options_or_in_cdk_json(root: Path, options: l
     document["context"][NAMED] = "my-gpus"
     (root / "cdk.json").write_text(json.dumps(document))
     assert deploy.main(["--name", ""], root) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [("cdk.context.json", {NAMED: "my-gpus"}), ("home/.cdk.json", {"context": {NAMED: "my-gpus"}})],
+)
+def test_a_cluster_may_be_named_in_any_file_that_the_cdk_reads(root: Path, name: str, document: dict[str, Any]) -> None:
+    """The CDK takes a value of cdk.json first, then that of the project's context, then that of the user."""
+    (root / "settings/prod.toml").unlink()
+    (root / "home").mkdir()
+    (root / name).write_text(json.dumps(document))
+    assert deploy.main(["--name", ""], root) == 0
+    assert deploy.context_of("", [], root)[NAMED] == "my-gpus"
+    (root / "cdk.json").write_text(json.dumps({"context": {NAMED: "other"}}))
+    assert deploy.context_of("", [], root)[NAMED] == "other"
 
 
 def test_a_settings_file_may_be_named_in_the_options(root: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from gpu_recovery_agent.settings import SIGNED_REPORTS, AgentSettings
 
-from infra.settings import DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import DeploymentSettingsError
 from tests.infra.conftest import ROOT
 from tests.infra.deployment import ACCOUNT, Deployment
 from tests.infra.test_image_build import LOGIN, PULL, granted

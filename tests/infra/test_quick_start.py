@@ -13,7 +13,8 @@ import pytest
 
 from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
-from infra.settings import DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import DeploymentSettingsError
 from release.archives import CHECKSUMS, archive
 from release.quick_start_parameters import PARAMETERS, PlaceholderMisplaced, with_references
 from release.quick_start_template import TEMPLATE, TemplatesDiffer, quick_start_template

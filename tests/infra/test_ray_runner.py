@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from gpu_recovery.aws.ray_client import GROUP
 
-from infra.settings import NAMESPACE, RAY_NEEDS, DeploymentSettings, DeploymentSettingsError
+from infra.settings import RAY_NEEDS, DeploymentSettings
+from infra.settings_error import NAMESPACE, DeploymentSettingsError
 from tests.infra.contexts import RAY
 from tests.infra.deployment import Deployment, listed
 

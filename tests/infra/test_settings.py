@@ -14,7 +14,8 @@ from gpu_recovery.core.xid import XidProfile
 
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import XidPolicy
-from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import NAMESPACE, DeploymentSettingsError
 from tests.infra.contexts import OWN_IMAGES, RAY
 from tests.markdown import DOCS, Page
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.settings import DeploymentSettings, DeploymentSettingsError
+from infra.settings import DeploymentSettings
+from infra.settings_error import DeploymentSettingsError
 from infra.settings_file import settings_of
 
 PROD = """\
@@ -55,6 +56,20 @@ def refused(root: Path, *, environment: dict[str, str] | None = None, **context:
     with pytest.raises(DeploymentSettingsError) as caught:
         read(root, environment=environment, **context)
     return str(caught.value)
+
+
+def test_a_refusal_has_each_setting_and_its_sentence_apart(root: Path) -> None:
+    """A setting of the file is named as in the file, and a setting of the context with its key."""
+    (root / "settings/prod.toml").write_text("check_level = 9\n" + PROD)
+    with pytest.raises(DeploymentSettingsError) as caught:
+        read(root, log_level="LOUD")
+    assert [setting for setting, _ in caught.value.problems] == ["check_level", "log_level"]
+    assert str(caught.value).splitlines() == [
+        f"{name}: {sentence}"
+        for name, (_, sentence) in zip(
+            ("settings/prod.toml: check_level", "gpu-recovery:log_level"), caught.value.problems, strict=True
+        )
+    ]
 
 
 def test_the_settings_are_those_of_the_file(root: Path) -> None:

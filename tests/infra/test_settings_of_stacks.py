@@ -13,7 +13,8 @@ from gpu_recovery_client.account import deployment as running
 from gpu_recovery_client.account.access import Account
 from gpu_recovery_client.account.survey import NOT_SHOWN, settings_of
 
-from infra.settings import NAMESPACE, DeploymentSettings
+from infra.settings import DeploymentSettings
+from infra.settings_error import NAMESPACE
 from tests.infra.contexts import LAYER_ARN
 from tests.infra.deployment import Deployment
 

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -149,6 +150,16 @@ def test_the_line_is_shown_and_explained(run: Run, api: api_gateway.Api) -> None
     assert "low-1" in run("queue", "--user", "bob").stdout
 
 
+def test_the_queue_shows_the_names_of_jobs_that_have_one(run: Run, api: api_gateway.Api) -> None:
+    """In a column of their own, which is missing without any name."""
+    running(api, "low-1", A)
+    told(run("submit", "-", "--user", "ana", "--json", stdin=YAML))
+    assert "NAME" not in run("queue").stdout
+    told(run("submit", "-", "--user", "ana", "--name", "night-run", "--json", stdin=YAML))
+    waiting, runs = run("queue").stdout.split("JOB")[1:3]
+    assert "NAME" in waiting and "night-run" in waiting and "NAME" in runs
+
+
 def test_orders_move_a_job_and_are_refused_once_it_has_ended(run: Run, api: api_gateway.Api) -> None:
     """Suspended, resumed, canceled; then there is nothing left to order."""
     api.functions.store.create_job(job(), "")
@@ -193,6 +204,24 @@ def test_the_list_has_orders_states_and_filters(
     assert run("list", *arguments, "-o", "name").stdout.split() == found
     rows = run("list", *arguments).stdout.splitlines()
     assert [row.split()[0] for row in rows if row.startswith("job-")] == found
+
+
+def test_all_jobs_by_status_include_a_job_that_starts_between_two_pages(
+    run: Run, api: api_gateway.Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was queued first, so in a list by status it moves to a part that has been read."""
+    monkeypatch.setattr("gpu_recovery_client.cli.job_list.PAGE_MAX", 2)
+    for number, status in enumerate((JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.RUNNING, JobStatus.QUEUED)):
+        api.functions.store.create_job(job(f"job-{number}", status=status, queued_at=later(number)), "")
+
+    def start(asked: dict[str, Any]) -> None:
+        if "job-1" in json.dumps(asked):
+            api.functions.aws.dynamodb.clear()
+            api.functions.store.save_job(replace(api.functions.job("job-0"), status=JobStatus.RUNNING))
+
+    api.functions.aws.dynamodb["BatchGetItem"] = start
+    listed = run("list", "--sort", "status", "--all", "-o", "name").stdout.split()
+    assert listed == ["job-0", "job-1", "job-2", "job-3"]
 
 
 def test_a_row_of_the_list_tells_how_many_attempts_are_used_up(run: Run, api: api_gateway.Api) -> None:

@@ -128,7 +128,8 @@ class FlightDumps:
     def reports(self, rank: RankIdentity) -> list[dict[str, Any]]:
         """Return the reports of the new dumps of this instance, those of waiting groups first. Never raises.
 
-        If the folder does not answer within END_WITHIN_S, there are none. A part of the dumps would blame the others.
+        If the folder does not answer within END_WITHIN_S, there are none. A part of the dumps would make the
+        other ranks look faulty.
         """
         found: list[dict[str, Any]] = []
         said: list[str] = []

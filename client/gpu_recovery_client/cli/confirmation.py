@@ -13,6 +13,9 @@ import typer
 
 from gpu_recovery_client.texts import tr
 
+YES, NO = ("y", "yes", "是"), ("", "n", "no", "否")
+"""Answers to a question, in every language."""
+
 
 def is_interactive() -> bool:
     """Return whether a person can answer a question."""
@@ -26,7 +29,23 @@ def confirm(question: str, yes: bool) -> None:
         typer.Abort: the answer is no.
     """
     if not yes and is_interactive():
-        typer.confirm(question, abort=True, err=True)
+        ask(question)
+
+
+def ask(question: str) -> None:
+    """Ask on stderr, in the user's language, until the answer is yes or no. An empty answer is no.
+
+    Raises:
+        typer.Abort: the answer is no, or the input has ended.
+    """
+    while True:
+        text = typer.prompt(f"{question} {tr('[y/N]')}", default="", show_default=False, err=True)
+        answer = str(text).strip().lower()
+        if answer in YES:
+            return
+        if answer in NO:
+            raise typer.Abort
+        typer.echo(tr("Error: {message}", message=tr("answer y or n")), err=True)
 
 
 def confirm_all(question: str, yes: bool) -> None:

@@ -25,7 +25,7 @@ from gpu_recovery_client.account.instances import check_registered, container_in
 from gpu_recovery_client.account.names import check_names
 from gpu_recovery_client.account.node_agents import GONE, View, check_tokens, run_health_check
 from gpu_recovery_client.account.settings_file import folder_of, read_settings
-from gpu_recovery_client.cli.confirmation import is_interactive
+from gpu_recovery_client.cli.confirmation import ask, is_interactive
 from gpu_recovery_client.cli.options import Yes
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, pause, print_view, say
 from gpu_recovery_client.errors import RequestRefused, ServiceUnreachable, SettingsMissing
@@ -191,7 +191,7 @@ def _ask(instance: str, yes: bool) -> None:
     question = tr(
         "Take {instance} out of use until its health check has passed? It takes some minutes.", instance=instance
     )
-    typer.confirm(question, abort=True, err=True)
+    ask(question)
 
 
 def _text(view: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from gpu_recovery_client.account.settings_file import (
     shown,
     toml,
 )
-from gpu_recovery_client.cli.confirmation import is_interactive
+from gpu_recovery_client.cli.confirmation import ask, is_interactive
 from gpu_recovery_client.cli.options import Yes
 from gpu_recovery_client.cli.output import FAILED, AsJson, print_document, say
 from gpu_recovery_client.render.text import printable
@@ -98,7 +98,7 @@ class _Answers:
         self.account, self.path, self.given = account, path, given
         self.asks = is_interactive() and not yes
         self.is_new = not present
-        self.known: dict[str, Any] = dict(present) or _of_cdk_json(path.parent.parent)
+        self.known: dict[str, Any] = dict(present) or _of_context(path.parent.parent)
         self.running = deployments(account)
 
     def collect(self, cluster: str, family: Sequence[str] | None, email: Sequence[str] | None) -> dict[str, Any]:
@@ -215,14 +215,22 @@ def _given(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _of_cdk_json(root: Path) -> dict[str, Any]:
-    """Return the settings that cdk.json has: they belong into the file, or else they would replace it."""
-    path = root / "cdk.json"
-    context = json.loads(path.read_text(encoding="utf-8")).get("context", {}) if path.is_file() else {}
-    found = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
-    if found:
-        message = tr("The settings of cdk.json are copied. Remove them there: {keys}", keys=", ".join(sorted(found)))
-        say(message)
+def _of_context(root: Path) -> dict[str, Any]:
+    """Return the settings of the files of the CDK context: they belong into the file, or else they would replace it.
+
+    The CDK takes a value of cdk.json first, then that of cdk.context.json, which is no object in an object, then that
+    of ~/.cdk.json.
+    """
+    found: dict[str, Any] = {}
+    home = Path.home() / ".cdk.json"
+    for path, has_part in ((home, True), (root / "cdk.context.json", False), (root / "cdk.json", True)):
+        document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        context = document.get("context", {}) if has_part else document
+        settings = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
+        if settings:
+            shown_path, keys = "~/.cdk.json" if path == home else path.name, ", ".join(sorted(settings))
+            say(tr("The settings of {file} are copied. Remove them there: {keys}", file=shown_path, keys=keys))
+        found |= settings
     return found
 
 
@@ -259,7 +267,7 @@ def _write(path: Path, before: str, text: str, yes: bool) -> bool:
             if not is_interactive():
                 say(tr("Nothing was written: give --yes to change {file}", file=shown(path)))
                 raise typer.Exit(FAILED)
-            typer.confirm(tr("Change {file}?", file=shown(path)), abort=True, err=True)
+            ask(tr("Change {file}?", file=shown(path)))
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from gpu_recovery.core.job.status import JobStatus
+from gpu_recovery.core.job.status import LISTED_STATUSES, JobStatus
 
 from gpu_recovery_client.cli.options import PAGE_MAX, Group, User, moment_of, statuses_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, is_wide, now, print_view, terminal_width
@@ -64,7 +64,10 @@ def list_jobs(
     filters: Filters = None,
     sort: Annotated[
         Order | None,
-        typer.Option(help="By time of submission, newest first if not given; status: the live jobs first."),
+        typer.Option(
+            help="By time of submission, newest first if not given; status: the live jobs first. Page by page a job "
+            "that changes its status meanwhile may then be missing or repeated: use --all."
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=PAGE_MAX, help="Jobs per page.")] = PAGE,
     cursor: Annotated[str | None, typer.Option(help="Continue after the page that showed this cursor.")] = None,
@@ -93,12 +96,18 @@ def list_jobs(
         "fields": None if as_json or is_wide() or filters else FIELDS_OF_ROWS,
     }
     accepts = filters_of(filters)
+    # A list by status has no place for a job that changes its status between two pages. A list by time keeps its place.
+    is_sorted_here = order is Order.STATUS and every and cursor is None
+    if is_sorted_here:
+        query["order"] = Order.OLDEST.value
     with context.obj.client() as client:
         page = (
             _read(client, statuses or None, None if every else limit, cursor, accepts, query)
             if every or filters
             else client.jobs_page(statuses or None, limit, cursor, **query)
         )
+    if is_sorted_here:
+        page["jobs"].sort(key=lambda job: _rank_of(str(job.get("status"))))
     print_view(page, lambda: render_jobs.job_list(page, now(), terminal_width(), wide=is_wide()), as_json)
     if not is_complete(page.get("unreadable") or ()):
         raise typer.Exit(FAILED)
@@ -133,6 +142,11 @@ def _read(
         if cursor in seen:
             raise AnswerUnreadable("GET /jobs: the API repeats a page, so the list has no end")
         seen.add(cursor)
+
+
+def _rank_of(status: str) -> int:
+    """Return the place of a status in a list by status. A status of a later release comes last."""
+    return LISTED_STATUSES.index(JobStatus(status)) if status in JobStatus.__members__ else len(LISTED_STATUSES)
 
 
 def _statuses(text: str) -> list[str]:

@@ -19,24 +19,30 @@ UNKNOWN = "-"
 
 
 def queue(view: View, now: datetime, width: int | None = None) -> str:
-    """Return waiting jobs in the order of the API, running jobs, totals, quotas, and reservations of the first jobs."""
+    """Return waiting jobs in the order of the API, running jobs, totals, quotas, and reservations of the first jobs.
+
+    If a job has a name, waiting and running jobs have a column for it.
+    """
+    named = any(job.get("name") for job in (*view["waiting"], *view["running"]))
+    name = ("NAME",) if named else ()
     waiting = [
         (
             count(job.get("position")),
-            *_columns(job),
+            *_columns(job, named),
             since(job["queued_at"], now),
             _start(job, now),
             _because(job),
         )
         for job in view["waiting"]
     ]
-    header = heads("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
-    text = table(header, waiting, width, optional=(4, 3, 6, 5, 2)) if waiting else line(tr("no job waits"))
+    header = heads("PLACE", "JOB", *name, "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
+    optional = (5, 4, 7, 6, 3, 2) if named else (4, 3, 6, 5, 2)
+    text = table(header, waiting, width, optional=optional) if waiting else line(tr("no job waits"))
     runs = [
         (
             job["job_id"],
             job.get("status") or "-",
-            *_columns(job)[1:],
+            *_columns(job, named)[1:],
             since(job["since"], now),
             _until_when(job, now),
         )
@@ -44,10 +50,10 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     ]
     if runs:
         text += "\n" + table(
-            heads("JOB", "STATUS", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"),
+            heads("JOB", "STATUS", *name, "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"),
             runs,
             width,
-            optional=(4, 3, 5, 2),
+            optional=(5, 4, 6, 3, 2) if named else (4, 3, 5, 2),
         )
     text += _totals(view.get("totals") or (), width) + _used_of(view["quotas"], width)
     promised = [
@@ -173,9 +179,10 @@ def _until_when(job: View, now: datetime) -> str:
     return tr("{end}; can be suspended", end=ends) if job["can_suspend"] else ends
 
 
-def _columns(job: View) -> tuple[str, str, str, str, str]:
-    """Return the columns that waiting and running jobs have in common: id, user, priority, group, size."""
-    return job["job_id"], job["user"] or "-", str(job["priority"]), job["group"] or "-", _size(job)
+def _columns(job: View, named: bool) -> tuple[str, ...]:
+    """Return the columns that waiting and running jobs have in common: id, name, user, priority, group, size."""
+    name = (str(job.get("name") or "-"),) if named else ()
+    return job["job_id"], *name, job["user"] or "-", str(job["priority"]), job["group"] or "-", _size(job)
 
 
 def _size(job: View) -> str:

@@ -24,7 +24,9 @@ HELP = {
     ): "每个实例或用户可同时拥有两个令牌，便于在旧令牌到期前换上新令牌。",
     "Arguments": "参数",
     "By id; since: the latest change of status first; lemon: the least reliable first.": "按 id；since：状态最近变化的在前；lemon：最不可靠的在前。",
-    "By time of submission, newest first if not given; status: the live jobs first.": "按提交时间，默认最新的在前；status：未结束的作业在前。",
+    "By time of submission, newest first if not given; status: the live jobs first. Page by page a job that changes its "
+    "status meanwhile may then be missing or repeated: use --all.": "按提交时间，默认最新的在前；status：未结束的作业在前。这时逐页读取，期间改变状态的作业可能遗漏或"
+    "重复：请使用 --all。",
     "Close the circuit breaker.": "闭合熔断器。",
     "Close the circuit breaker. Held repairs may begin. Old evidence is checked again first.": "闭合熔断器，被暂缓的修复可以开始。旧的证据会先重新检查。",
     "Commands": "命令",

@@ -204,6 +204,7 @@ function WaitingJobs({ jobs }: { jobs: Waiting[] }) {
             job: (
               <>
                 <JobLinks ids={[job.job_id]} />
+                {job.name !== null && <div>{job.name}</div>}
                 {job.status !== null && job.status !== "QUEUED" && job.status !== "PENDING_RESOURCES" && (
                   <>
                     <br />
@@ -256,7 +257,12 @@ function RunningJobs({ jobs }: { jobs: Running[] }) {
         key: job.job_id,
         cells: {
           status: <Status of={job.status} />,
-          job: <JobLinks ids={[job.job_id]} />,
+          job: (
+            <>
+              <JobLinks ids={[job.job_id]} />
+              {job.name !== null && <div>{job.name}</div>}
+            </>
+          ),
           user: job.user || "-",
           priority: <Code of="priority" is={job.priority} />,
           size: <Size nodes={job.nodes} gpus={job.gpus} group={job.group} />,

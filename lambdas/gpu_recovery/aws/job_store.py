@@ -7,19 +7,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put
 from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
-from gpu_recovery.aws.jobs_by_time import ENTRIES_READ_MAX, cursor_at, place_of, places
+from gpu_recovery.aws.jobs_by_time import all_places, cursor_at, place_of
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.aws.queue_store import ON_RAY, DynamoQueueStore, queue_keys
 from gpu_recovery.core.job.record import Job, JobStatus, ListedJob
+from gpu_recovery.core.job.status import LISTED_STATUSES
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid
-from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, JobQuery
+from gpu_recovery.ports.values import JobPage, JobQuery
 
 KEY_BYTES_MAX = 2_048
 """Upper bound in bytes of a partition key in DynamoDB."""
@@ -130,20 +130,13 @@ class DynamoJobStore(DynamoQueueStore):
         Raises:
             CursorInvalid: the cursor does not come from this method.
         """
-        ids: dict[str, None] = {}
-        read, last = 0, None
-        for last, matches in islice(places(self.jobs, query, place_of(cursor) if cursor else None), ENTRIES_READ_MAX):
-            read += 1
-            if matches:
-                ids[last[1]] = None
-            if len(ids) >= limit:
-                break
-        items = self.jobs.get_all(list(ids), _LISTED)
+        places, end = all_places(self.jobs, query, limit, place_of(cursor) if cursor else None)
+        ids = list(dict.fromkeys(job_id for _, job_id in places))
+        items = self.jobs.get_all(ids, _LISTED)
         jobs = readable(_listed_job, (items[job_id] for job_id in ids if job_id in items), unreadable)
-        goes_on = last is not None and (len(ids) >= limit or read == ENTRIES_READ_MAX)
         # A job may have left the status since the query, and the index may lag.
         return JobPage(
-            tuple(job for job in jobs if job.status in query.statuses), cursor_at(last) if last and goes_on else None
+            tuple(job for job in jobs if job.status in query.statuses), None if end is None else cursor_at(end)
         )
 
     def due_jobs(self, now: datetime) -> Iterable[str]:

@@ -105,7 +105,7 @@ class Fleet:
     replacements: tuple[datetime, ...] = ()
     """Times at which replacements began. The fleet counts them because a new instance has no fault history."""
     blamed: Mapping[str, datetime] = field(default_factory=dict)
-    """Instances with GPUs that evidence blamed, with the time of the latest blame."""
+    """Instances with GPUs that evidence found faulty, with the time of the latest finding."""
     opened_at: datetime | None = None
     """Time at which the breaker opened. None while it is closed."""
     opened_because: str = ""
@@ -279,10 +279,10 @@ def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPo
 
 
 def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
-    """Return the fleet after evidence blamed the instance. The breaker opens if enough instances are suspected.
+    """Return the fleet after evidence found the instance faulty. The breaker opens if enough instances are suspected.
 
-    Only instances with GPUs count, and each instance counts once. Blame older than the window is dropped. While the
-    breaker is open blame is not counted, because closing the breaker removes all blame.
+    Only instances with GPUs count, and each instance counts once. A finding older than the window is dropped. While the
+    breaker is open no finding is counted, because closing the breaker removes all findings.
     """
     if not gpus or fleet.opened_at is not None:
         return fleet
@@ -372,7 +372,8 @@ def _without(times: tuple[datetime, ...], at: datetime) -> tuple[datetime, ...]:
 
 
 def with_breaker_closed(fleet: Fleet) -> Fleet:
-    """Return the fleet with its breaker closed and all blame removed. Held repairs may begin within the budget."""
+    """Return the fleet with its breaker closed and all findings of faulty instances removed. Held repairs may begin
+    within the budget."""
     return replace(fleet, blamed={}, opened_at=None, opened_because="", incident_id="", probe="")
 
 

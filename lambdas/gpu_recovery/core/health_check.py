@@ -14,7 +14,7 @@ from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
 class CheckOutcome(StrEnum):
-    """Outcome of a health check. INCONCLUSIVE neither blames the instance nor passes it."""
+    """Outcome of a health check. INCONCLUSIVE neither finds the instance faulty nor passes it."""
 
     HEALTHY = "HEALTHY"
     REBOOT = "REBOOT"
@@ -22,7 +22,7 @@ class CheckOutcome(StrEnum):
     CONFIGURATION = "CONFIGURATION"
     INCONCLUSIVE = "INCONCLUSIVE"
     GONE = "GONE"  # not from a check: the instance left before its check
-    SUSPECTED = "SUSPECTED"  # the check found no fault; the job's repeated failures on the instance blame it
+    SUSPECTED = "SUSPECTED"  # the check found no fault, but the job failed on the instance again and again
 
     @property
     def blames_hardware(self) -> bool:
@@ -65,8 +65,8 @@ def verdict_of(exit_code: int | None, document: Verdict | None, *, document_requ
     Args:
         exit_code: exit code of the container, None if ECS gives none.
         document: the verdict document with the same check id, None if there is none.
-        document_required: whether blame (codes 1 and 42) without a document is only INCONCLUSIVE. A broken image
-            exits with code 1, too.
+        document_required: whether a finding of faulty hardware (codes 1 and 42) without a document is only
+            INCONCLUSIVE. A broken image exits with code 1, too.
     """
     if exit_code is None:
         return _with_boot(document, CheckOutcome.INCONCLUSIVE, "the health check ended without an exit code")

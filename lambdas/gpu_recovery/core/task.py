@@ -70,7 +70,7 @@ class FailureKind(StrEnum):
     RUNTIME_ERROR = "RUNTIME_ERROR"  # the program started and ended with an error
     UNKNOWN = "UNKNOWN"
     HOST_FAULT = "HOST_FAULT"  # ended by the infrastructure
-    HARDWARE = "HARDWARE"  # a check blames an instance
+    HARDWARE = "HARDWARE"  # a check finds an instance faulty
     INTERRUPTED = "INTERRUPTED"  # the capacity was taken away
     REPAIR = "REPAIR"  # an instance of the attempt was repaired because of another job
     INCONCLUSIVE = "INCONCLUSIVE"  # the checks gave no clear result

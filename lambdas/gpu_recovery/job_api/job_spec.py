@@ -29,7 +29,10 @@ TEMPLATE_HINT = "; write an option of verl into overrides"
 
 
 def parse_spec(document: Any) -> JobSpec:
-    """Return the specification of a decoded JSON `document`. A document of a template is expanded first.
+    """Return the specification of a decoded JSON `document`.
+
+    A document of a template is validated, expanded, and validated again: the job that a template makes is subject to
+    the rules of any job. All further rules and the result are about the validated model alone.
 
     Raises:
         SpecInvalid: the document breaks rules of the model (`BodyInvalid`, with all of them), or a rule of a template.
@@ -39,15 +42,35 @@ def parse_spec(document: Any) -> JobSpec:
 
     has_template = isinstance(document, Mapping) and document.get("template") is not None
     body: models.JobSpec = validated(JobSpecModel, document, TEMPLATE_HINT if has_template else "")
-    document = _without_template(document)
-    spec = JobSpec(
+    if has_template:
+        body = validated(JobSpecModel, _expanded(document))
+    elif stray := [key for key in verl_template.FIELDS if getattr(body, key) is not None]:
+        detail = "is a field of the template of verl: add the line template: verl"
+        raise BodyInvalid([(key, detail) for key in stray])
+    spec = _spec_of(body)
+    if problems := [*_problems(spec, body)]:
+        raise BodyInvalid(problems)
+    return spec
+
+
+def _expanded(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the document of the job that a template makes of `document`."""
+    job = verl_template.job_document(document)
+    if len(job["entrypoint"]) > COMMAND_AND_ENV_CHARACTERS_MAX:
+        raise SpecInvalid("overrides", f"result in a command of more than {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
+    return job
+
+
+def _spec_of(body: models.JobSpec) -> JobSpec:
+    """Return the specification that a validated model describes."""
+    return JobSpec(
         workload=body.workload,
         nnodes=body.nnodes,
         gpus_per_node=body.n_gpus_per_node,
         task_definition=body.task_definition or "",
         container=body.container or "",
         command=body.command or (),
-        env=document.get("env") or {},
+        env=body.env or {},
         user=body.user or "",
         attempts_max=body.attempts_max,
         max_runtime_s=body.max_runtime_s,
@@ -55,41 +78,25 @@ def parse_spec(document: Any) -> JobSpec:
         group=body.group or "",
         suspend_grace_s=SUSPEND_GRACE_S if body.suspend_grace_s is None else body.suspend_grace_s,
         checkpoint_dir=body.checkpoint_dir or "",
-        backend=Backend(document.get("backend") or Backend.ECS),
-        entrypoint=document.get("entrypoint") or "",
-        runtime_env="" if body.runtime_env is None else json.dumps(document["runtime_env"]),
+        backend=Backend(body.backend or Backend.ECS),
+        entrypoint=body.entrypoint or "",
+        runtime_env="" if body.runtime_env is None else json.dumps(body.runtime_env.given),
         entrypoint_resources=body.entrypoint_resources or {},
         image=body.image or "",
         name=body.name or "",
     )
-    if problems := [*_problems(spec, document)]:
-        raise BodyInvalid(problems)
-    return spec
 
 
-def _without_template(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the document that a template makes of `document`; `document` itself if it names no template."""
-    if document.get("template") is None:
-        stray = [key for key in verl_template.FIELDS if document.get(key) is not None]
-        if stray:
-            detail = "is a field of the template of verl: add the line template: verl"
-            raise BodyInvalid([(key, detail) for key in stray])
-        return document
-    job = verl_template.job_document(document)
-    if len(job["entrypoint"]) > COMMAND_AND_ENV_CHARACTERS_MAX:
-        raise SpecInvalid("overrides", f"result in a command of more than {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
-    return job
-
-
-def _problems(spec: JobSpec, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _problems(spec: JobSpec, body: models.JobSpec) -> Iterator[tuple[str, str]]:
     """Return the fields that are missing, that belong to the other backend, or that do not fit each other."""
     needed, foreign = ("task_definition", ON_RAY_ONLY) if spec.backend is Backend.ECS else ("entrypoint", ON_ECS_ONLY)
     if not getattr(spec, needed):
         yield needed, f"is needed by a job on {spec.backend}"
     for key in foreign:
-        if document.get(key) is not None:
+        if getattr(body, key) is not None:
             yield key, f"is not allowed in a job on {spec.backend}"
-    others = sorted(set(json.loads(spec.runtime_env or "{}")) - BESIDE_AN_IMAGE) if spec.image else []
+    given = {} if body.runtime_env is None else body.runtime_env.given
+    others = sorted(set(given) - BESIDE_AN_IMAGE) if spec.image else []
     if others:
         yield "image", f"goes with env_vars and config in runtime_env, not with {', '.join(others)}: by Ray"
     if len(spec.runtime_env) > RUNTIME_ENV_CHARACTERS_MAX:

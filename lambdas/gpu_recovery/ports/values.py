@@ -136,22 +136,3 @@ class JobQuery:
     user: str | None = None
     group: str | None = None
     name: str | None = None
-
-
-LISTED_STATUSES = (
-    JobStatus.RUNNING,
-    JobStatus.LOST,
-    JobStatus.SUBMITTED,
-    JobStatus.SUBMITTING,
-    JobStatus.SUSPENDING,
-    JobStatus.STOPPING,
-    JobStatus.DIAGNOSING,
-    JobStatus.RECOVERING,
-    JobStatus.QUEUED,
-    JobStatus.PENDING_RESOURCES,
-    JobStatus.SUSPENDED,
-    JobStatus.FAILED,
-    JobStatus.CANCELED,
-    JobStatus.SUCCEEDED,
-)
-"""Statuses in the order of a listing of all jobs: active jobs first."""

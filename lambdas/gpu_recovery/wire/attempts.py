@@ -82,7 +82,7 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProg
 
 
 def _failure_kind(failure: RankFailure, progress: AttemptProgress | None) -> FailureKind:
-    """Return the kind of a failure: HARDWARE if a check blames the instance, else by the end of the rank."""
+    """Return the kind of a failure: HARDWARE if a check finds the instance faulty, else by the end of the rank."""
     checks = progress.checked.values() if progress is not None else ()
     return (
         FailureKind.HARDWARE

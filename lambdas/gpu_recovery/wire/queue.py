@@ -127,6 +127,7 @@ def waiting_view(entry: Entry, view: QueueView, policy: RecoveryPolicy) -> dict[
 def _waiting(entry: Entry, preview: PlacementPreview | None, view: QueueView, policy: RecoveryPolicy) -> dict[str, Any]:
     return {
         "job_id": entry.job_id,
+        "name": entry.name or None,
         "user": entry.user,
         "priority": effective(entry.asked, entry.ran_s, policy).name,
         "asked_priority": entry.asked.name,
@@ -157,6 +158,7 @@ def running_view(job: RunningJob, entry: Entry, view: QueueView) -> dict[str, An
     """Return a running job with its expected end."""
     return {
         "job_id": job.job_id,
+        "name": entry.name or None,
         "status": status_of(entry).value,
         "user": job.user,
         "priority": Priority(job.priority).name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from collections.abc import Callable
@@ -49,6 +50,22 @@ def test_a_setting_needs_a_value(run: Run) -> None:
     """Before the account is read."""
     result = run("init", "prod", "--set", "adopt")
     assert result.exit_code == 2 and "KEY=VALUE" in result.stderr
+
+
+def test_the_settings_of_every_file_of_the_cdk_context_are_copied(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The value that the CDK would take is the value of the file. Each file is named, because its value must go."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    settings = {"adopt": "off", "profile": "dev", "preset": "classic"}
+    prefixed = {f"gpu-recovery:{name}": value for name, value in settings.items()}
+    (tmp_path / "home/.cdk.json").write_text(json.dumps({"context": prefixed}))
+    (tmp_path / "cdk.context.json").write_text(json.dumps({"gpu-recovery:adopt": "observe", "other": 1}))
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"gpu-recovery:profile": "prod"}}))
+    assert init._of_context(tmp_path) == {"adopt": "observe", "profile": "prod", "preset": "classic"}
+    told = capsys.readouterr().err
+    assert all(f"The settings of {name} are" in told for name in ("~/.cdk.json", "cdk.context.json", "cdk.json"))
 
 
 def test_a_file_that_leaves_a_setting_at_its_default_keeps_the_default(

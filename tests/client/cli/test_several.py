@@ -200,6 +200,16 @@ def test_a_question_about_many_jobs_counts_them(run: Run, api: Any, person: None
     assert "1a2b and 7 more jobs? [y/N]" in result.stderr
 
 
+def test_a_question_is_asked_in_chinese_until_it_is_answered(run: Run, api: Any, person: None) -> None:
+    """With the letters and what they mean; an answer in Chinese counts, any other is asked for again."""
+    result = run("--language", "zh", "cancel", JOB, stdin="perhaps\n否\n")
+    assert result.exit_code == 1 and "[y/N]" not in result.stderr
+    assert result.stderr.count("[y 是/N 否]") == 2 and "请回答 y 或 n" in result.stderr
+    assert orders(api) == []
+    assert run("--language", "zh", "cancel", JOB, stdin="是\n").exit_code == 0
+    assert orders(api) == [f"{JOB}/cancel"]
+
+
 def test_several_instances_are_released(run: Run, api: Any) -> None:
     """One after the other."""
     assert run("release", *INSTANCES).exit_code == 0

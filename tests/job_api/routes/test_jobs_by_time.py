@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import pytest
 from gpu_recovery.aws.jobs_by_time import ENTRIES_AT_ONCE
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.status import LISTED_STATUSES
 from gpu_recovery.job_api.routes.job_lists import STATES
-from gpu_recovery.ports.values import LISTED_STATUSES
 from gpu_recovery.wire.jobs import ROW_FIELDS
 
 from tests.aws.records import JOB, job, later, spec
@@ -100,7 +101,7 @@ def test_a_row_has_what_a_table_shows(api: Api) -> None:
 
 def test_a_page_reads_a_bounded_part_of_the_list(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rare user is looked for in one part of the index after the other, and only found records are read."""
-    monkeypatch.setattr("gpu_recovery.aws.job_store.ENTRIES_READ_MAX", 4)
+    monkeypatch.setattr("gpu_recovery.aws.jobs_by_time.ENTRIES_READ_MAX", 4)
     for n in range(10):
         own = spec(user="ana" if n == 0 else "bob")
         api.functions.store.create_job(job(f"job-{n}", queued_at=later(n), spec=own), "")
@@ -149,3 +150,29 @@ def test_a_cursor_belongs_to_its_order(api: Api) -> None:
     cursor = api.get("/jobs", order="newest", limit="1").body["next_cursor"]
     refused(api.get("/jobs", order="oldest", cursor=cursor), 400, "cursor")
     refused(api.get("/jobs", cursor=cursor), 400, "cursor")
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("limit", ["2", "3", "50"])
+def test_a_job_that_starts_while_the_list_is_read_is_in_the_list(api: Api, order: str, limit: str) -> None:
+    """It leaves SUBMITTED before those entries are read, for RUNNING, whose entries have been read."""
+    with_jobs(api, JobStatus.QUEUED, JobStatus.SUBMITTED, JobStatus.FAILED, JobStatus.CANCELED)
+
+    def start(asked: dict[str, Any]) -> None:
+        moving = api.functions.job("job-1")
+        if asked["ExpressionAttributeValues"][":s"] == {"S": "SUBMITTED"} and moving.status is JobStatus.SUBMITTED:
+            api.functions.store.save_job(replace(moving, status=JobStatus.RUNNING))
+
+    api.functions.aws.dynamodb["Query"] = start
+    found = list(chain(*ids(api, order=order, limit=limit)))
+    assert found == sorted((f"job-{n}" for n in range(4)), reverse=order == "newest")
+    assert api.functions.job("job-1").status is JobStatus.RUNNING
+
+
+def test_a_list_of_ended_jobs_or_of_one_status_is_read_once(api: Api) -> None:
+    """No job moves between these statuses, so a second read would find nothing more."""
+    with_jobs(api, JobStatus.FAILED, JobStatus.SUCCEEDED)
+    assert ids(api, state="ended") == [["job-1", "job-0"]]
+    assert api.functions.aws.operations("dynamodb")["Query"] == len(STATES["ended"])
+    assert ids(api, status="FAILED", order="newest") == [["job-0"]]
+    assert api.functions.aws.operations("dynamodb")["Query"] == 1

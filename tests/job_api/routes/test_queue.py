@@ -294,6 +294,7 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
     (one,) = body["running"]
     assert one == {
         "job_id": "low-1",
+        "name": None,
         "status": "RUNNING",
         "user": "bob",
         "priority": "NORMAL",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -127,3 +129,44 @@ def test_a_cursor_of_the_live_queue_does_not_continue_the_snapshot(api: Api) -> 
     live, shown = (api.get("/queue", limit="1", **more).body["next_cursor"] for more in ({}, {"snapshot": "1"}))
     refused(api.get("/queue", snapshot="1", cursor=live), 400, "cursor")
     refused(api.get("/queue", cursor=shown), 400, "cursor")
+
+
+@pytest.mark.parametrize("query", [{}, {"snapshot": "1"}])
+def test_each_job_has_its_name(api: Api, query: dict[str, str]) -> None:
+    """The running and the waiting job, in the snapshot and in an answer that reads the queue; no name is null."""
+    asks(api, "first", nodes=2, name="night-run")
+    asks(api, "second", 1, nodes=2, name="next")
+    asks(api, "third", 2, nodes=2)
+    passes(api)
+    body = api.get("/queue", **query).body
+    assert [job["name"] for job in body["running"]] == ["night-run"]
+    assert [job["name"] for job in body["waiting"]] == ["next", None]
+
+
+def test_a_snapshot_of_an_older_release_has_no_names(api: Api) -> None:
+    """The scheduler has not written since the upgrade: each name is null."""
+    objects = keeps_objects(api)
+    asks(api, "first", nodes=2, name="night-run")
+    asks(api, "second", 1, nodes=2, name="next")
+    passes(api)
+    (key,) = (key for key in objects if "queue" in key)
+    document = json.loads(gzip.decompress(objects[key]))
+    for row in (*document["waiting"], *document["running"]):
+        del row["name"]
+    objects[key] = gzip.compress(json.dumps(document).encode())
+    body = api.get("/queue", snapshot="1").body
+    assert [(job["job_id"], job["name"]) for job in (*body["running"], *body["waiting"])] == [
+        ("first", None),
+        ("second", None),
+    ]
+
+
+def test_a_queue_entry_of_an_older_release_is_read_without_a_name(api: Api) -> None:
+    """The job gets its name in the queue with its next write."""
+    asks(api, "first", name="night-run")
+    (item,) = (item for item in api.functions.kept().values() if item.get("job_id_rank") == {"S": "first"})
+    assert '"name":"night-run"' in item["line_entry"]["S"]
+    table = api.functions.aws.tables.tables[api.functions.store.jobs.name]
+    table.put({**item, "line_entry": {"S": item["line_entry"]["S"].replace(',"name":"night-run"', "")}})
+    (waiting,) = api.get("/queue").body["waiting"]
+    assert (waiting["job_id"], waiting["name"]) == ("first", None)

@@ -62,8 +62,8 @@ class RankPlaces:
 def scope_of_ranks(case: Case, places: RankPlaces, ranks: Iterable[int]) -> Scope:
     """Scope of the processes with these ranks: their workers, else their instances.
 
-    The whole job if the instance of any of them is unknown: then no instance is blamed. Without any topology the ranks
-    themselves.
+    The whole job if the instance of any of them is unknown: then no instance is named as faulty. Without any
+    topology the ranks themselves.
     """
     named = tuple(ranks)
     workers = [case.topology.by_rank.get(rank) for rank in named] if places.one_each else []

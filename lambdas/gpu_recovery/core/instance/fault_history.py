@@ -5,7 +5,7 @@ The history causes no write of its own: it is saved with the decision, or with t
 - OUT: a repair begins. It is removed again if the repair turns out never to have begun.
 - TICKET: an operator must act, or a replacement is requested; once for each need.
 - XID: an XID that the program did not cause. XIDs of the same fault within an hour count once.
-- GANG_FAILED: a gang ended there first, or the check of its failure blames the instance.
+- GANG_FAILED: a gang ended there first, or the check of its failure finds the instance faulty.
 - ALONE_FAILED: the same for a job on this instance alone.
 - LEFT_OUT: an operator withdraws an instance without evidence, or a job leaves it out. Both may be guesses.
 

@@ -151,7 +151,7 @@ def _without_claim(instance: Instance, job_id: str) -> dict[str, Claim]:
 
 
 def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
-    """Return whether `event` is about the current check, or is the blaming verdict of the check that it superseded."""
+    """Return whether `event` is about the current check, or the superseded check found the hardware faulty."""
     run = instance.check
     if run is None:
         return False

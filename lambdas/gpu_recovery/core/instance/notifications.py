@@ -8,8 +8,8 @@ all. The record saves the incident's id until the instance works again without a
 report against it, or is gone. Then the same thread says so.
 
 When many instances are suspected at once, the notification of the fleet replaces theirs. No notification
-is sent for an instance that only the fleet limits block, that is blamed while the circuit breaker is open, or that
-is blamed beyond the repair budget. An instance that still needs an operator a day later is in the daily reminder.
+is sent for an instance that only the fleet limits block, that is found faulty while the circuit breaker is open, or
+beyond the repair budget. An instance that still needs an operator a day later is in the daily reminder.
 """
 
 from __future__ import annotations

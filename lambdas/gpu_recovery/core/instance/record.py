@@ -120,7 +120,8 @@ class CheckRun:
     focus: tuple[str, ...] = ()
     """The suspected GPUs, as they were named. The check examines those that it can identify first."""
     superseded: str = ""
-    """The check that this check replaced. If the superseded check blames the instance, its verdict still counts."""
+    """The check that this check replaced. If the superseded check finds the instance faulty, its verdict still
+    counts."""
     superseded_task_id: str = ""
     """The ECS task of the superseded check; "" if it is not recorded."""
     superseded_signed: bool = False
@@ -128,7 +129,7 @@ class CheckRun:
     waiting: RankOnInstance | None = None
     """The rank that waits for a repair with outdated evidence, which this check re-validates."""
     put_down: LemonSignal | None = None
-    """The signal that the fault history gets if this check blames the instance; None if it gets none or has it
+    """The signal that the fault history gets if this check finds the instance faulty; None if it gets none or has it
     already."""
     agent_back_at: datetime | None = None
     """Time at which the ECS agent last came back while this check verified the instance; None if it never left."""
@@ -363,7 +364,7 @@ class ListedInstance:
     held: RepairHold | None = None
     reboot: Reboot | None = None
     blamed_at: datetime | None = None
-    """Time at which evidence last blamed the hardware."""
+    """Time at which evidence last found the hardware faulty."""
     healed_at: datetime | None = None
     """Time at which the instance last came back from a repair with proof and a passed check."""
     replaced_at: datetime | None = None

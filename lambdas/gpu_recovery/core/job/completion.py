@@ -130,7 +130,7 @@ def _last_diagnosis(job: Job, changes: Mapping[str, Any]) -> DiagnosisResult | N
 
 
 def with_blamed(job: Job, instance_ids: Iterable[str]) -> tuple[str, ...]:
-    """Return the instances that are blamed in the open recovery of the job, with `instance_ids` added."""
+    """Return the instances that were found faulty in the open recovery of the job, with `instance_ids` added."""
     return tuple(dict.fromkeys((*job.blamed, *instance_ids)))[-BLAMED_MAX:]
 
 

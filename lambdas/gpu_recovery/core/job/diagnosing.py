@@ -7,8 +7,8 @@ authority on instances. A decided diagnosis result skips the check only where no
 - So does a cause that only an operator can fix, such as full shared storage.
 - A broken connection, a hung worker or an undelivered event restarts the job. The next attempt leaves out the
   instances that the result names.
-- If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
-  for the check of the others.
+- If the result finds instances faulty, only these instances are checked, in the background. A gang of thousands does
+  not wait for the check of the others.
 - An undecided result leads to the check of all instances. So does exhausted memory or a NaN, which an instance can
   cause. The next attempt runs elsewhere if there is room. If it ends for the same cause and its instances pass their
   checks, the job ends.
@@ -168,9 +168,10 @@ def _may_skip_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCont
 def _background_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> tuple[str, ...]:
     """Return the instances to check in the background while the job restarts without them; () if none.
 
-    The instances are certainly to blame, and the job continues with any check result. At most half of a gang
-    is checked in the background, because a result that blames most of a gang has not located the fault. The repairs
-    allowed for the job are a second limit. After the last attempt there is no restart, and so no background check.
+    The instances are certainly faulty, and the job continues with any check result. At most half of a gang
+    is checked in the background, because a result that finds most of a gang faulty has not located the fault. The
+    repairs allowed for the job are a second limit. After the last attempt there is no restart, and so no background
+    check.
     """
     policy = context.policy
     in_vain = policy.relaunch_on_same_instances or not job.attempts_left(policy)

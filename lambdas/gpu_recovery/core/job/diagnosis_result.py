@@ -6,8 +6,8 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 INSTANCES_MAX = 64
-"""Upper bound of the instances that a diagnosis result blames. A rack has fewer; a result that would blame more blames
-none."""
+"""Upper bound of the instances that a diagnosis result finds faulty. A rack has fewer; a result that would find more
+faulty finds none."""
 SHARED_STORAGE = "shared storage"
 """The scope in words if storage is full that belongs to no single instance."""
 RESTART_REMEDIES = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
@@ -50,19 +50,19 @@ class DiagnosisResult:
 
     @property
     def allows_restart(self) -> bool:
-        """Whether the job can be started again without blaming an instance."""
+        """Whether the job can be started again without finding an instance faulty."""
         return self.decided and self.remedy in RESTART_REMEDIES
 
     @property
     def blames_instance(self) -> bool:
-        """Whether an instance is certainly to blame, even if its check passes."""
+        """Whether an instance is certainly faulty, even if its check passes."""
         return self.decided and self.cause in INSTANCE_CAUSES
 
     @property
     def suspects_instance(self) -> bool:
         """Whether the job continues without the instances of the result while only these are checked.
 
-        Besides the instances to blame, these are the instances of a rank that the flight records of the others wait
+        Besides the faulty instances, these are the instances of a rank that the flight records of the others wait
         for. Whether the rank hangs for its GPU or for its program, only the check can tell.
         """
         return self.blames_instance or (
@@ -71,7 +71,7 @@ class DiagnosisResult:
 
     @property
     def blames_program(self) -> bool:
-        """Whether the program itself is certainly to blame."""
+        """Whether the program itself is certainly faulty."""
         return self.decided and self.remedy is Remedy.FAIL
 
     @property

@@ -68,4 +68,5 @@ def _entry(job: Job) -> Entry:
         lacks=lacks.name if lacks is not None else "",
         lacks_everywhere=lacks is not None and lacks.everywhere,
         status=job.status.value,
+        name=spec.name,
     )

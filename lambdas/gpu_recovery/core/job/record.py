@@ -193,7 +193,7 @@ class ListedJob:
     """Time since which operators know of the recovery that the open incident is about. None if no recovery is open.
     A further failure in the same incident sends no message of its own."""
     blamed: tuple[str, ...] = ()
-    """Instances that a check or a diagnosis blamed in the open recovery, at most `BLAMED_MAX`."""
+    """Instances that a check or a diagnosis found faulty in the open recovery, at most `BLAMED_MAX`."""
     running_at: datetime | None = None
     """Start of the run of the current attempt."""
     quick_ends: int = 0

@@ -82,7 +82,7 @@ def _of_earlier_attempt(job: Job) -> DiagnosisResult | None:
 def _places(job: Job, diagnosis: DiagnosisResult | None, blamed: Collection[str]) -> set[str]:
     """Return the instances of the failure.
 
-    They are those of its diagnosis if that is decided, else those that its checks blame, else the first failed
+    They are those of its diagnosis if that is decided, else those that its checks find faulty, else the first failed
     instance.
     """
     if diagnosis is not None and diagnosis.decided:

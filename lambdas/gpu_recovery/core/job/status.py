@@ -44,3 +44,20 @@ RUNS = (JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING)
 PLACED = (*sorted(LIVE), JobStatus.DIAGNOSING, JobStatus.RECOVERING)
 """The statuses in which a job uses its user's quota: it has instances, or it continues on the next instances it
 gets."""
+LISTED_STATUSES = (
+    JobStatus.RUNNING,
+    JobStatus.LOST,
+    JobStatus.SUBMITTED,
+    JobStatus.SUBMITTING,
+    JobStatus.SUSPENDING,
+    JobStatus.STOPPING,
+    JobStatus.DIAGNOSING,
+    JobStatus.RECOVERING,
+    JobStatus.QUEUED,
+    JobStatus.PENDING_RESOURCES,
+    JobStatus.SUSPENDED,
+    JobStatus.FAILED,
+    JobStatus.CANCELED,
+    JobStatus.SUCCEEDED,
+)
+"""Statuses in the order of a listing of all jobs: active jobs first."""

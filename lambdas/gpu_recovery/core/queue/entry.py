@@ -38,6 +38,7 @@ class Entry:
     denials:     number of its launches in a row that AWS denied for lack of a permission.
     lacks:       name of the missing permission; `lacks_everywhere`: every launch needs it.
     status:      the status of the job (`JobStatus`); "" in an entry of an older release.
+    name:        the name that the user gave the job; "" without a name, and in an entry of an older release.
     """
 
     job_id: str
@@ -76,6 +77,7 @@ class Entry:
     lacks: str = ""
     lacks_everywhere: bool = False
     status: str = ""
+    name: str = ""
 
     @property
     def quota_key(self) -> QuotaKey:

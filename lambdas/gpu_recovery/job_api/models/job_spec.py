@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from gpu_recovery.core.job import verl_template
 from gpu_recovery.core.job.spec import (
@@ -126,6 +126,20 @@ class RuntimeEnv(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     env_vars: _Variables | None = None
+    _given: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, value: Any, handler: ModelWrapValidatorHandler[RuntimeEnv]) -> RuntimeEnv:
+        """Validate an object and keep it, because Ray gets its fields in the order in which the client sent them."""
+        env = handler(value)
+        env._given = value
+        return env
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """Return the object as the client sent it."""
+        return self._given
 
 
 class JobSpec(RequestModel):

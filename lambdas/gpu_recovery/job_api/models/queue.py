@@ -43,6 +43,7 @@ class WaitingJob(ResponseModel):
     """A job that waits in the queue. Only the snapshot has `blockers` and `would_suspend`."""
 
     job_id: str
+    name: str | None
     user: str
     priority: PriorityName
     asked_priority: PriorityName
@@ -64,6 +65,7 @@ class RunningJob(ResponseModel):
     """A job that has GPUs."""
 
     job_id: str
+    name: str | None
     status: JobStatus
     user: str
     priority: PriorityName

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from gpu_recovery.core.job.record import TERMINAL, WAITING, JobStatus, ListedJob
 from gpu_recovery.core.job.spec import GROUP, JOB_NAME
+from gpu_recovery.core.job.status import LISTED_STATUSES
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.request import TEXT, TIME, Parameter, Request, Route, between, one_of
 from gpu_recovery.job_api.response import ApiError, ApiResponse
-from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, JobQuery
+from gpu_recovery.ports.values import JobPage, JobQuery
 from gpu_recovery.wire.jobs import job_row, job_summary
 
 PAGE_MAX, PAGE_DEFAULT = 200, 50
@@ -141,7 +142,10 @@ _QUERY = (
     ),
     Parameter("state", "Only jobs that wait, that hold instances, or that have ended.", one_of(*STATES)),
     Parameter(
-        "order", "By the time of submission, or by status with the live jobs first.", one_of(NEWEST, OLDEST, BY_STATUS)
+        "order",
+        "By the time of submission, or by status with the live jobs first. A job that changes its status while pages "
+        "are read keeps its place in a list by time. In a list by status it may be missing or repeated.",
+        one_of(NEWEST, OLDEST, BY_STATUS),
     ),
     Parameter("q", "Only jobs whose id begins with this text.", {"type": "string", "maxLength": PREFIX_CHARACTERS_MAX}),
     Parameter("fields", "`list`: only the fields that a table of jobs shows.", one_of("all", "list")),

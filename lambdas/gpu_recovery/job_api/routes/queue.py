@@ -64,7 +64,8 @@ def _from_snapshot(dependencies: Dependencies, request: Request) -> ApiResponse:
     def of_group(name: str) -> list[dict[str, Any]]:
         return [one for one in known.get(name, ()) if group is None or one["group"] == group]
 
-    waiting, running = of_group("waiting"), of_group("running")
+    # A snapshot of an older release has no names of jobs.
+    waiting, running = ([{"name": None, **job} for job in of_group(name)] for name in ("waiting", "running"))
     # A gang between two attempts may be in both lists, so the name of an item also names its list.
     items = [(number, "waiting", job) for number, job in enumerate(waiting)]
     items += [(len(waiting) + number, "running", job) for number, job in enumerate(running[RUNNING_SNAPSHOT_MAX:])]

@@ -21,7 +21,7 @@ EVENTS_MAX = 12_000
 """Events that are read at most, the latest ones. An attempt of 3,000 ranks whose instances are checked has 6,000."""
 
 REPAIR_EVENTS_MAX = 200
-"""Events that are read at most of an instance to blame, from the first attempt on that blames it."""
+"""Events that are read at most of a faulty instance, from the first attempt on that names it as faulty."""
 
 
 def read_timeline(dependencies: Dependencies, request: Request) -> ApiResponse:

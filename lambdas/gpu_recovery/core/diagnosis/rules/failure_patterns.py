@@ -8,7 +8,7 @@ failed even if only one of its workers failed. In a cluster with a single instan
 counts as global. A rack is named only if the rack of every failed worker is known.
 
 The rows with a "+" decide. They ask for coverage and use binomial odds (`failure_pattern`). The remaining failed
-workers are reported apart, and no place is blamed for them.
+workers are reported apart, and no place is named as their cause.
 
 The last sentence of row 20 is never the first match if few workers fail on one instance: an earlier sentence matches
 first.

@@ -230,11 +230,11 @@ def _failed_specified(case: Case) -> Iterator[Match]:
 
 
 def _failed_repaired(case: Case) -> Iterator[Match]:
-    """Row 5, repaired: a failed probe that blames its GPU.
+    """Row 5, repaired: a failed probe that finds its GPU faulty.
 
-    A probe with an error of its own, with too little memory, or in a broken context blames no GPU. A probe without an
-    error text counts as a hardware error. A probe with a late error may show the fault of an earlier stage; rows 1
-    and 2 report such an error as well.
+    A probe with an error of its own, with too little memory, or in a broken context finds no GPU faulty. A probe
+    without an error text counts as a hardware error. A probe with a late error may show the fault of an earlier stage;
+    rows 1 and 2 report such an error as well.
     """
     consequences = {fault.report.report_id for fault in case.computed_once(faults) if fault.root is not None}
     for report in case.all(StageReport):

@@ -4,7 +4,7 @@ Seed 002 has no such rows: its rows read what a program reports. These rules rea
 reports nothing.
 
 An exit that gpu-recovery caused, or that came after the first, is a consequence of another exit. Of an XID only the
-class counts (`core.xid`). No GPU is blamed for an error of its program, unless the error repeats.
+class counts (`core.xid`). No GPU counts as faulty for an error of its program, unless the error repeats.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Row 29's object is published for the last call of each worker. Row 30's two acti
 call; the real action is in `remedies`.
 
 Row 31 has earlier variants that conflict with rows 25-28, and those rows replace them: a header time-out of 30 s that
-blames the network; a header beyond 100 s that blames the network; a body with a total of ten headers; a body time-out
-that blames the worker.
+points to the network; a header beyond 100 s that points to the network; a body with a total of ten headers; a body
+time-out that points to the worker.
 
 Row 27 has no lower bound: beside an immediate header any body is slow. It is published as specified. Row 27+
 decides and also asks for a number of seconds.

@@ -341,7 +341,8 @@ def _stage_or_instance(
     *,
     is_last: bool,
 ) -> Iterator[Match]:
-    """Blame the stage of these slow workers. If its workers are all workers of one instance, that is a rival.
+    """Name the stage of these slow workers as the cause. If its workers are all workers of one instance, that is a
+    rival.
 
     A slow instance does not slow down a part of its workers, and two instances seldom become slow at once. In the study
     of `StragglerAnalysis` the last stage was a more frequent cause than a slow instance.
