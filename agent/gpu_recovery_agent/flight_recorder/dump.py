@@ -12,8 +12,8 @@ handler `dump_nccl_trace_json`, where the numbers of `pg_status` are texts.
   may also mean that an operation has timed out.
 - `collective_seq_id` counts the collectives of a group, alike on all of its ranks. `p2p_seq_id` counts the sends and
   receives of one rank in the group.
-- `pg_config` has the ranks of the groups of this process by name. With gloo it has one group without a name, whose ranks
-  are those of the group that was made last (PyTorch 2.14).
+- `pg_config` has the ranks of the groups of this process by name. With gloo it has one group without a name, with the
+  ranks of the group that was made last (PyTorch 2.14).
 - `pg_status` has the number of the last operation that was called and of the last that has ended, by the number of the
   group in this process (`pg_id`). That operation may be a send or a receive, which are counted apart. So the number is
   that of a collective only in a group without them.

@@ -78,10 +78,13 @@ def run(
         each.start()
     for _, theirs in pipes:
         theirs.close()
-    results = _coordinate([ours for ours, _ in pipes])
-    for each in processes:
-        each.join()
-    return results
+    try:
+        return _coordinate([ours for ours, _ in pipes])
+    finally:
+        for (ours, _), each in zip(pipes, processes, strict=True):
+            ours.close()
+            each.kill()
+            each.join()
 
 
 def _coordinate(connections: list[Connection]) -> list[Any]:

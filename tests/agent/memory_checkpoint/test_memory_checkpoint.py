@@ -213,6 +213,16 @@ def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
         MemoryFolder(tmp_path, "link")
 
 
+def test_jobs_of_several_users_have_their_folders_side_by_side(tmp_path: Path) -> None:
+    """A folder that exists is somebody else's, and stays as it is."""
+    MemoryFolder(tmp_path / "new", "job")
+    assert (tmp_path / "new").stat().st_mode & 0o7777 == 0o1777
+    assert (tmp_path / "new/job").stat().st_mode & 0o7777 == 0o700
+    (tmp_path / "old").mkdir(mode=0o755)
+    MemoryFolder(tmp_path / "old", "job")
+    assert (tmp_path / "old").stat().st_mode & 0o7777 == 0o755
+
+
 def test_a_successful_job_releases_the_memory(tmp_path: Path) -> None:
     """Nothing of it is left on any instance."""
 

@@ -48,7 +48,9 @@ class MemoryFolder:
         if not JOB.fullmatch(job):
             raise MemoryCheckpointError(f"{job!r} cannot be the name of a folder")
         self.root, self.path = root, root / job
-        root.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            root.mkdir(parents=True)
+            root.chmod(0o1777)  # jobs of other users have folders beside this one, as in /dev/shm
         self._lock = self._locked()
 
     def _locked(self) -> int:
