@@ -47,14 +47,25 @@ IMPORTS = {
     },
     "health_check": {"health_check", "boto3", "botocore"},
     # A GPU instance has Python and the driver. The parsers of the kernel's log are links to those of the health check.
+    # Memory checkpoints use torch where the training has it.
     "agent": {
         "gpu_recovery_agent",
         "pynvml",
+        "torch",
     },
     # The image has Ray's clients, and what they ask the cluster with.
     "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},
     "image_builder": {"image_builder", "boto3", "botocore"},
-    "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
+    "sandbox": {
+        "sandbox",
+        "gpu_recovery_client",
+        "gpu_recovery_run",
+        "boto3",
+        "botocore",
+        "ministack",
+        "rich",
+        "torch",
+    },
     # A simulated check reads what it is told as the real check does, or a request that none can read goes unseen.
     "simulator": {
         "simulator",

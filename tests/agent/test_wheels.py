@@ -19,7 +19,7 @@ OLDEST = (3, 9)
 """The oldest Python of a training's image."""
 LATER_THAN_3_9 = Path(__file__).parent / "later_than_3_9.py"
 """Program that takes from this Python what Python 3.9 lacks, and then runs another program."""
-TYPING_OF_3_9 = {"Any", "NoReturn", "Optional", "Protocol", "Union", "cast", "TYPE_CHECKING"}
+TYPING_OF_3_9 = {"Any", "BinaryIO", "NamedTuple", "NoReturn", "Optional", "Protocol", "TYPE_CHECKING", "Union", "cast"}
 """What these modules may import of `typing`. All of it is in Python 3.9."""
 IGNORED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
 

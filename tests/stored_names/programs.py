@@ -21,6 +21,7 @@ from gpu_recovery_agent.reporter import DENIED, DO_NOT_RESTART
 from gpu_recovery_client import diagnosis, training
 from gpu_recovery_client.cli import app as cli_app
 from gpu_recovery_client.cli import output
+from gpu_recovery_run import memory_checkpoint
 
 import simulator.__main__ as simulator
 from health_check.remedies import EXIT_CODES as OF_CHECKS
@@ -30,8 +31,9 @@ PUBLIC = {
     "gpu_recovery_client": gpu_recovery_client,
     "gpu_recovery_client.training": training,
     "gpu_recovery_client.diagnosis": diagnosis,
+    "gpu_recovery_run.memory_checkpoint": memory_checkpoint,
 }
-"""The modules that users import. In the image of a training the last two are in the package `gpu_recovery_run`."""
+"""The modules that users import. In the image of a training all but the first are in the package `gpu_recovery_run`."""
 PROJECTS = ("pyproject.toml", "agent/pyproject.toml", "agent/run/pyproject.toml")
 """The projects with console scripts."""
 

@@ -8,9 +8,12 @@ handler `dump_nccl_trace_json`, where the numbers of `pg_status` are texts.
 - `entries` are the last operations, the oldest first. If the program dumps only active entries, those that have ended
   are missing. `state` is `scheduled`, `started` (only with timing) or `completed`. It is known from CUDA events: an
   operation that is part of a coalesced one has none, and has the state of the entry `coalesced` with the same number.
+  Gloo has no CUDA events, so its operations stay `scheduled`; `retired` says that they have ended. With NCCL, `retired`
+  may also mean that an operation has timed out.
 - `collective_seq_id` counts the collectives of a group, alike on all of its ranks. `p2p_seq_id` counts the sends and
   receives of one rank in the group.
-- `pg_config` has the ranks of the groups of this process by name.
+- `pg_config` has the ranks of the groups of this process by name. With gloo it has one group without a name, with the
+  ranks of the group that was made last (PyTorch 2.14).
 - `pg_status` has the number of the last operation that was called and of the last that has ended, by the number of the
   group in this process (`pg_id`). That operation may be a send or a receive, which are counted apart. So the number is
   that of a collective only in a group without them.
@@ -185,7 +188,8 @@ def _members(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
         if (left := left - len(numbers)) < 0:
             raise Unreadable(f"its groups have more than {MEMBERS_TOTAL_MAX} members together")
         name, description = _text(values.get("name", key)), values.get("desc", "")
-        found[name] = (description if isinstance(description, str) else "", tuple(numbers[:MEMBERS_MAX]))
+        if name:
+            found[name] = (description if isinstance(description, str) else "", tuple(numbers[:MEMBERS_MAX]))
     return found
 
 
@@ -208,7 +212,7 @@ def _entry(number: int, values: Any) -> _Entry:
         is_p2p=is_p2p,
         number=(_whole(values.get("p2p_seq_id")) or 0) if is_p2p else collectives,
         collectives=collectives,
-        completed=state == COMPLETED,
+        completed=state == COMPLETED or (name.startswith("gloo:") and values.get("retired") is True),
         created_ns=_whole(values.get("time_created_ns")),
         fields=values,
     )

@@ -2,9 +2,10 @@
 
     from gpu_recovery_run import diagnosis, training
 
-It needs Python 3.9 and nothing else. All other modules are links: `training` and `diagnosis` to the same modules of
-`gpu_recovery_client`, and `rank` with what it needs to `gpu_recovery_agent`. The wheel has files in their place, so it
-shares no package with the wheels of the agent and of the client. Linked modules import each other relatively.
+It needs Python 3.9 and nothing else. `memory_checkpoint` is here. All other modules are links: `training` and
+`diagnosis` to the same modules of `gpu_recovery_client`, and `rank` with what it needs to `gpu_recovery_agent`. The
+wheel has files in their place, so it shares no package with the wheels of the agent and of the client. Linked modules
+import each other relatively.
 """
 
 VERSION = "0.2.0"
