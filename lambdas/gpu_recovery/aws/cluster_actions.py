@@ -69,9 +69,11 @@ class ClusterActions:
         """Return the ids of the tasks with this `startedBy` that run or stopped recently."""
         return self.ecs.tasks_started_by(started_by)
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
         """Return ECS's description of these tasks. Without ids no call is made."""
-        return self.ecs.describe_tasks(task_ids) if task_ids else ()
+        return self.ecs.describe_tasks(task_ids, unreadable) if task_ids else ()
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()

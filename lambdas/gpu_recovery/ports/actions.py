@@ -58,8 +58,15 @@ class Actions(Protocol):
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         """Return the ids of the tasks with this `startedBy` that run or stopped recently."""
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
-        """Return what ECS says about these tasks. Tasks that ECS no longer knows are left out."""
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
+        """Return what ECS says about these tasks. Tasks that ECS no longer knows are left out.
+
+        Args:
+            task_ids: the ids of the tasks.
+            unreadable: collects the errors of tasks that cannot be parsed. Without it the first such error is raised.
+        """
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
