@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from gpu_recovery.core.job.record import JobStatus
 
+from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import Checking, Fidelity
+from simulator.lambda_runtime import RECONCILER
 from simulator.world import World
 
 RANKS = 130
@@ -31,3 +35,22 @@ def test_a_gang_that_ends_together_has_only_its_running_ranks_stopped(survivors:
     world.until(lambda: world.job(job_id).attempt == 2, "it was not relaunched")
     stopped = [step.given["task"] for step in world.calls("StopTask")]
     assert sorted(stopped) == sorted(living)
+
+
+@pytest.mark.parametrize("purpose", ["StopTask", "RunTask"])
+def test_a_throttled_call_is_made_again_by_the_same_function(purpose: str) -> None:
+    """A cancellation of another gang has emptied the bucket for half a minute. No command waits for the reconciler."""
+    world = World(instances=RANKS + 4, fidelity=REMEMBERED, costs=Costs())
+    other, job_id = world.submit(RANKS), world.submit(4)
+    for one in (other, job_id):
+        world.until_status(one, JobStatus.RUNNING)
+    assert world.meter is not None
+    world.meter.costs = Costs(ecs=Limit(20, 4))
+    world.meter.buckets.clear()
+    world.asleep[RECONCILER] = world.timeline.now + timedelta(days=1)
+    world.cancel(other)
+    for rank in range(0 if purpose == "RunTask" else 3, 4):
+        world.exit(job_id, rank, 139)
+    world.until(lambda: world.job(job_id).status is JobStatus.DIAGNOSING, "its ranks did not end", 600)
+    world.until(lambda: world.job(job_id).status is not JobStatus.DIAGNOSING, "its instances were not checked", 600)
+    assert world.meter.refused > 0 and not world.failures and not world.invocations.killed

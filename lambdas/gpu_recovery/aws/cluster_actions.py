@@ -13,6 +13,7 @@ from gpu_recovery.core.identifiers import family_of
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 CHECK_FAMILY_REFUSED = Refusal("no job may run in the family of the health check", lasting=True)
@@ -43,7 +44,7 @@ class ClusterActions:
 
     def run_ranks(
         self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
-    ) -> tuple[str | Refusal, ...]:
+    ) -> tuple[str | Refusal | TryAgainSoon, ...]:
         """Start one task for each of `ranks`. `master_ip` is the private IP address of rank 0's instance.
 
         A job in the family of the health check is refused. Its submission is refused too, but an attacker who controls

@@ -15,6 +15,7 @@ from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 
@@ -30,8 +31,11 @@ class Actions(Protocol):
 
     def run_ranks(
         self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
-    ) -> tuple[str | Refusal, ...]:
-        """Start one ECS task for each of `ranks` on its instance. Return a task id or a Refusal for each, in order.
+    ) -> tuple[str | Refusal | TryAgainSoon, ...]:
+        """Start one ECS task for each of `ranks` on its instance.
+
+        Returns:
+            For each rank, in order, a task id, a Refusal, or the error of a call that AWS throttled.
 
         Args:
             master_ip: the private IPv4 address of rank 0's instance, at which the other ranks reach the master.
