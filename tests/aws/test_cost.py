@@ -283,7 +283,7 @@ def test_no_expression_uses_a_word_that_dynamodb_reserves(whole_incident: Counte
     """DynamoDB refuses such an expression; the servers of the tests let many of them pass."""
     reserved = {word.upper() for word in ReservedKeywords.get_reserved_keywords()}
     grammar = {"SET", "REMOVE", "ADD", "AND", "OR", "NOT", "EXISTS", "CONTAINS"}
-    functions = {"attribute_exists", "attribute_not_exists", "if_not_exists", "contains"}
+    functions = {"attribute_exists", "attribute_not_exists", "if_not_exists", "contains", "size"}
     expressions = {
         text
         for service, _, asked in whole_incident.calls

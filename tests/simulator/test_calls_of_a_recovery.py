@@ -54,3 +54,20 @@ def test_a_throttled_call_is_made_again_by_the_same_function(purpose: str) -> No
     world.until(lambda: world.job(job_id).status is JobStatus.DIAGNOSING, "its ranks did not end", 600)
     world.until(lambda: world.job(job_id).status is not JobStatus.DIAGNOSING, "its instances were not checked", 600)
     assert world.meter.refused > 0 and not world.failures and not world.invocations.killed
+
+
+@pytest.mark.parametrize("costs", [None, Costs(call_s=0.05, store_s=0.01)])
+@pytest.mark.parametrize("ranks", [16, RANKS])
+def test_a_gang_that_is_given_back_wakes_the_scheduler_a_few_times(ranks: int, costs: Costs | None) -> None:
+    """A job waits for all instances. Each ends its check, and one pass reads all that ended before it."""
+    world, job_id = a_running_gang(ranks, costs=costs)
+    waiting = world.submit(ranks)
+    world.let_pass(400)
+    since = len(world.invocations.steps)
+    world.exit(job_id, 1, 139)
+    world.until(lambda: world.job(job_id).attempt == 2, "it was not relaunched")
+    world.let_pass(30)
+    names = [step.name for step in world.invocations.steps[since:]]
+    assert names.count("store.add_changed_instance") >= ranks
+    assert names.count("SendMessage") <= 8 and names.count("store.begin_term") <= 8
+    assert world.job(waiting).attempt == 0
