@@ -188,12 +188,7 @@ class QueueStore(Protocol):
         """Return the record of the scheduler's last pass, consistently read."""
 
     def add_changed_instance(self, instance_id: str, now: datetime) -> bool:
-        """Record that the instance can be used more than before. Call this after the change of its record is saved.
-
-        Returns:
-            Whether a message must wake the scheduler. If not, a message is on its way, and its pass will read the
-            change.
-        """
+        """Add the instance, whose change is saved, for the next pass. Return whether a message must wake the pass."""
 
     def take_changed_instances(self) -> Collection[str]:
         """Return ids of instances that changed since the last call, not necessarily all. Later changes are new."""
