@@ -179,12 +179,14 @@ class World(WorldView):
     @property
     def api_recovery(self) -> Recovery:
         """The product's loop, as the job API runs it."""
-        return replace(self.recovery, hand_over=HandOver(CLUSTER_COMMANDS, self._wake_executor))
+        return replace(self.recovery, hand_over=HandOver(CLUSTER_COMMANDS, self._wake_executor), back_off=None)
 
     @property
     def node_recovery(self) -> Recovery:
         """The product's loop, as the node API runs it."""
-        return replace(self.recovery, hand_over=HandOver((*CLUSTER_COMMANDS, RecordAttempt), self._wake_executor))
+        return replace(
+            self.recovery, hand_over=HandOver((*CLUSTER_COMMANDS, RecordAttempt), self._wake_executor), back_off=None
+        )
 
     def _wake_executor(self, record: Job | Instance) -> None:
         """Invoke the command executor asynchronously. The delivery may lose, double or delay the invocation."""
@@ -208,7 +210,7 @@ class World(WorldView):
     def run_reconciler(self) -> None:
         """Run the reconciler function, as the clock does each minute."""
         resyncs = RESYNCS if self.idle_skip is None else self.idle_skip.resyncs()
-        reconcile(self.recovery, resyncs, self._seconds_left, self.snapshots)
+        reconcile(replace(self.recovery, back_off=None), resyncs, self._seconds_left, self.snapshots)
 
     # -- operators and faults ------------------------------------------------------------------------------------------
 

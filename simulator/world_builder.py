@@ -9,6 +9,7 @@ from typing import Any, cast
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.execution.context import COMMAND_S
+from gpu_recovery.ports.back_off import BackOff
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 
@@ -131,4 +132,5 @@ def build_recovery(
         adoption,
         for_each=meter.each,
         has_time=lambda: meter.seconds_left() > COMMAND_S,
+        back_off=BackOff(meter.wait, lambda: 1.0),
     )

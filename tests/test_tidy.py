@@ -19,6 +19,7 @@ MODULE_LINES_MAX, FUNCTION_LINES_MAX, HANDLER_LINES_MAX = 500, 70, 40
 STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of ECS, in the words of its API"}
 BROAD_EXCEPTS = {
     "lambdas/gpu_recovery/partial_failures.py": "collects every failure and has its caller raise them together",
+    "lambdas/gpu_recovery/aws/parallel_calls.py": "raises the first failure after all threads have ended",
     "lambdas/gpu_recovery/ports/console_snapshots.py": "logs and measures a snapshot that the console then lacks",
     "image_builder/handler.py": "reports every failure to CloudFormation, which fails the deployment",
     "agent/run/gpu_recovery_run/memory_checkpoint/checkpoint.py": "tells every process, and `wait` raises it in all",

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any
 
 from gpu_recovery import execution
 from gpu_recovery.core import commands, events
@@ -35,8 +35,19 @@ from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.ray import state_machine as ray_state_machine
 from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingCommand
-from gpu_recovery.execution.command_results import BEST_EFFORT, NOTIFICATIONS, SCHEDULER_VISIBLE, CommandResults
+from gpu_recovery.execution.command_results import (
+    BEST_EFFORT,
+    BUSY_RETRY,
+    DELIVERED_AT_ONCE,
+    NOTIFICATIONS,
+    RETRIED,
+    SCHEDULER_VISIBLE,
+    CommandResults,
+    record_id,
+    without_command,
+)
 from gpu_recovery.execution.context import (
+    CommandResult,
     ExecutionContext,
     FollowUp,
     ForEach,
@@ -48,20 +59,15 @@ from gpu_recovery.execution.context import (
 from gpu_recovery.execution.hand_over import HandOver
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.back_off import BackOff
 from gpu_recovery.ports.decision_log import DecisionLog
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
 
-Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
 """Tries to remove finished commands from a record when AWS throttles the write."""
 CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
-DELIVERED_AT_ONCE = 50
-"""Events for other records that are delivered before the time is looked at again. With eight threads they take a few
-seconds."""
-BUSY_RETRY = timedelta(seconds=15)
-"""Time before a throttled command is tried again. The call to AWS was already repeated several times by then."""
 
 
 class NotificationFailed(ExceptionGroup):
@@ -79,6 +85,7 @@ class Recovery:
     ray:      executes the commands of jobs on Ray; None if the deployment has no Ray cluster.
     for_each: executes independent pieces of work.
     hand_over: the commands that this function leaves to the command executor; None: it executes every command.
+    back_off: waits before a throttled command is tried again in the same invocation; None: the reconciler tries it.
     hops:     the number of messages in a row that led to this invocation, each sent by the invocation before; 0 if an
               event or the clock did. At `HOPS_MAX` the invocation sends no further message to its own queue.
     """
@@ -97,6 +104,7 @@ class Recovery:
     once, for another function."""
     hops: int = 0
     hand_over: HandOver | None = None
+    back_off: BackOff | None = None
 
     def until(self, seconds_left: Callable[[], float], reserve_s: float) -> Recovery:
         """Return the loop that begins no work when at most `reserve_s` of the function's `seconds_left` are left."""
@@ -172,7 +180,7 @@ class Recovery:
                 self.decision_log.unknown_record(job_id, event)
                 return None
             record = self._with_seen_ranks(record)
-            remaining = _without_command(record, finished_id)
+            remaining = without_command(record, finished_id)
             state_machine_of_job = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
             decision = state_machine_of_job.decide(remaining, event, self.policy, self.clock())
             return self._save_job(record, event, decision, finished_id)
@@ -222,7 +230,7 @@ class Recovery:
             else:
                 # Read after the instance: older fleet limits could permit a repair that the present limits forbid.
                 fleet = self.store.load_fleet() if state_machine.needs_fleet_limits(record, event) else None
-                decision = state_machine.decide(_without_command(record, finished_id), event, self.policy, now, fleet)
+                decision = state_machine.decide(without_command(record, finished_id), event, self.policy, now, fleet)
                 before = record
             return self._save_instance(before, event, decision, finished_id)
 
@@ -283,10 +291,10 @@ class Recovery:
                 self._remove_finished(record, results)
             if results.left:
                 self._wake_executor(record)
-        raise_all(f"not everything could be found out about {_record_id(record)}", results.failed)
+        raise_all(f"not everything could be found out about {record_id(record)}", results.failed)
         if results.notification_failures:
             raise NotificationFailed(
-                f"not every message about {_record_id(record)} could be sent", results.notification_failures
+                f"not every message about {record_id(record)} could be sent", results.notification_failures
             )
 
     def _is_left(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
@@ -314,8 +322,13 @@ class Recovery:
             Whether the record may have changed: an event was delivered, or a throttled write of its receiver may have
             happened.
         """
+
+        def attempt(retry: int) -> CommandResult:
+            return execution.execute(self._context(), self._reloaded(record) if retry else record, pending)
+
+        back_off = self.back_off if isinstance(pending.command, RETRIED) else None
         try:
-            result = execution.execute(self._context(), record, pending)
+            result = back_off.repeat(attempt, self.has_time) if back_off is not None else attempt(0)
             results.check_request = result.check_request or results.check_request
             if result.unfinished:
                 results.leave(pending, self.clock())
@@ -343,7 +356,7 @@ class Recovery:
         The write that follows from the record's own event removes the command. If the time is over before every other
         record has its event, the command is left, due at once. It is safe to repeat and leaves out what was done.
         """
-        name = _record_id(record)
+        name = record_id(record)
         own = [message for message in messages if message.record_id == name]
         others = [message for message in messages if message.record_id != name]
         for start in range(0, len(others), DELIVERED_AT_ONCE):
@@ -485,13 +498,3 @@ class Recovery:
             return record is not None and self.reclaim_expired(record)
 
         return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
-
-
-def _record_id(record: Job | Instance) -> str:
-    return record.job_id if isinstance(record, Job) else record.instance_id
-
-
-def _without_command(record: Record, command_id: str) -> Record:
-    if not command_id:
-        return record
-    return replace(record, commands=tuple(pending for pending in record.commands if pending.command_id != command_id))

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_recovery.aws.ecs import PARALLEL
+from gpu_recovery.aws.parallel_calls import PARALLEL
 from gpu_recovery.ports.errors import TryAgainSoon
 
 from simulator.virtual_clock import VirtualClock
@@ -111,7 +111,7 @@ class Costs:
     Attributes:
         throttled: whether calls of ECS and EC2 need a token of their bucket.
         ecs: limit of the changing calls of ECS. AWS Support raises this limit on request.
-        call_s: seconds until the answer of ECS, EC2 or another service. The product waits for up to eight answers at
+        call_s: seconds until the answer of ECS, EC2 or another service. The product waits for up to 32 answers at
             once where it uses threads.
         store_s: the same for DynamoDB. None: as long as `call_s`.
         cpu_s: processor time of the function per call. Threads do not share this time: the calls take it in sequence.
@@ -192,7 +192,7 @@ class Meter:
             self.ends()
 
     def each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-        """Apply `work` to every item, as `aws.ecs.in_parallel` does, with parallel waiting for up to `PARALLEL` items.
+        """Apply `work` to every item, as `aws.parallel_calls.in_parallel` does: up to `PARALLEL` items wait at once.
 
         Raises:
             Exception: the first exception of `work`, after all items were tried.

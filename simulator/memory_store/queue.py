@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from gpu_recovery.aws.queue_store import CHANGED_MAX, WAKE_OVERDUE
 from gpu_recovery.core.job.queue_entry import entry_of, entry_on_ray
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry, LastPass
@@ -27,6 +28,8 @@ class MemoryQueue:
     def __init__(self) -> None:
         self.scheduler = LastPass()
         self.placements: dict[str, datetime] = {}
+        self.changed: set[str] = set()
+        self.sent_at = datetime.min.replace(tzinfo=UTC)
         self.used: dict[str, int] = {}
         self.run_times: dict[str, dict[int, int]] = {}
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
@@ -52,6 +55,21 @@ class MemoryQueue:
     def load_last_pass(self) -> LastPass:
         """Return the record of the scheduler's last pass."""
         return self.scheduler
+
+    def add_changed_instance(self, instance_id: str, now: datetime) -> bool:
+        """Add a changed instance. Return whether a message must wake the scheduler."""
+        is_first = not self.changed
+        if len(self.changed) < CHANGED_MAX:
+            self.changed.add(instance_id)
+        if is_first or self.sent_at <= now - WAKE_OVERDUE:
+            self.sent_at = now
+            return True
+        return False
+
+    def take_changed_instances(self) -> Collection[str]:
+        """Return the changed instances and forget them."""
+        names, self.changed = self.changed, set()
+        return names
 
     def begin_term(self) -> int:
         """Begin a new term of the scheduler; return its number."""

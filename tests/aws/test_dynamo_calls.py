@@ -7,12 +7,10 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from threading import Barrier, Lock
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.ecs import PARALLEL, in_parallel
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
@@ -134,39 +132,6 @@ def test_only_a_failed_condition_is_an_answer(double_store: DynamoStore, operati
 
     with pytest.raises(ClientError, match="ProvisionedThroughput"):
         act(meddled(double_store, operation, refuse))
-
-
-def test_calls_are_made_several_at_a_time_but_not_more() -> None:
-    """As many at once as the limit says, with the answers in order."""
-    together, lock = Barrier(PARALLEL, timeout=30), Lock()
-    now, most = 0, 0
-
-    def work(n: int) -> int:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        together.wait()
-        with lock:
-            now -= 1
-        return n * n
-
-    assert in_parallel(work, range(2 * PARALLEL)) == [n * n for n in range(2 * PARALLEL)]
-    assert most == PARALLEL
-
-
-def test_a_failure_among_parallel_calls_is_raised_after_the_others_were_made() -> None:
-    """A rank whose stop failed does not keep the others from being stopped."""
-    made: list[int] = []
-
-    def work(n: int) -> None:
-        made.append(n)
-        if n == 3:
-            raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        in_parallel(work, range(20))
-    assert sorted(made) == list(range(20))
 
 
 # -- a lost answer -----------------------------------------------------------------------------------------------------

@@ -271,3 +271,30 @@ def test_run_times_are_kept_with_the_end_of_their_job(store: Store) -> None:
     assert {kind: sorted(times) for kind, times in found.items()} == {"ana/sft/2x8": [600, 700], "ana/ppo/2x8": []}
     store.save_job(other, QuotaChange(KEY, -1, ran=RunTime("ana/sft/2x8", 3, 650)))
     assert sorted(store.load_run_times(["ana/sft/2x8"])["ana/sft/2x8"]) == [650, 700]
+
+
+# -- changed instances -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_changed_instance_wakes_the_scheduler_for_all(store: Store) -> None:
+    """Until a pass takes them. Then the next is the first again."""
+    assert store.add_changed_instance("i-0a", NOW)
+    assert [store.add_changed_instance(name, NOW) for name in ("i-0b", "i-0c")] == [False, False]
+    assert set(store.take_changed_instances()) == {"i-0a", "i-0b", "i-0c"}
+    assert not store.take_changed_instances()
+    assert store.add_changed_instance("i-0b", NOW) and not store.add_changed_instance("i-0a", NOW)
+
+
+def test_a_message_that_is_overdue_is_sent_by_one_other(store: Store) -> None:
+    """The function that was to send it was killed."""
+    assert store.add_changed_instance("i-0a", NOW)
+    assert not store.add_changed_instance("i-0b", later(59))
+    late = later(60)
+    assert [store.add_changed_instance(name, late) for name in ("i-0a", "i-0b", "i-0c")] == [True, False, False]
+
+
+def test_a_large_fleet_names_a_bounded_number_of_its_changed_instances(store: Store) -> None:
+    """The pass reads the others from the index."""
+    sent = [store.add_changed_instance(f"i-{number:04x}", NOW) for number in range(200)]
+    assert sent == [True] + [False] * 199
+    assert len(store.take_changed_instances()) == 64

@@ -20,6 +20,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from sandbox.payload_limits import PAYLOAD_BYTES_MAX, entry_bytes
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
@@ -85,11 +86,14 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
 
 
 def test_a_failed_rank_stops_its_gang(functions: Functions) -> None:
-    """The event of one rank moves the job and stops both tasks, and the log says why."""
+    """The event of one rank moves the job and stops the other task, and the log says why.
+
+    ECS describes neither task here. The progress of the attempt shows which rank has ended.
+    """
     gang(functions)
     functions.call("ecs_task_handler", rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
     assert functions.job().status is JobStatus.STOPPING
-    assert sorted(asked["task"] for asked in functions.aws.asked("StopTask")) == [f"{JOB}-1-0", f"{JOB}-1-1"]
+    assert [asked["task"] for asked in functions.aws.asked("StopTask")] == [f"{JOB}-1-1"]
     assert functions.aws.operations()["Publish"] == 1
     (line,) = functions.logged("job_decided")
     assert (line["job_id"], line["before"], line["after"]) == (JOB, "RUNNING", "STOPPING")
@@ -357,3 +361,24 @@ def test_a_task_of_an_attempt_that_is_over_is_stopped(functions: Functions) -> N
     functions.call("reconciler", {})
     stopped = [(asked["task"], asked["reason"]) for asked in functions.aws.asked("StopTask")]
     assert stopped == [(f"{JOB}-1-0", f"gpu-recovery: {JOB}--a01 is over")]
+
+
+def test_a_throttled_stop_is_repeated_by_the_same_function(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function waits longer each time, and goes on with the ranks that ECS shows as running."""
+    gang(functions)
+    waits: list[float] = []
+    monkeypatch.setattr("gpu_recovery.aws.wiring.sleep", waits.append)
+    monkeypatch.setattr("gpu_recovery.aws.wiring.random", lambda: 0.5)
+
+    def throttled(asked: dict[str, Any]) -> dict[str, Any]:
+        if len(waits) < 3:
+            raise TryAgainSoon("ecs StopTask: ThrottlingException")
+        return {}
+
+    functions.aws.answers["StopTask"] = throttled
+    functions.call("ecs_task_handler", rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
+    assert [asked["task"] for asked in functions.aws.asked("StopTask")] == [f"{JOB}-1-1"] * 4
+    assert waits == [0.75, 1.5, 3.0]
+    assert functions.job().commands == ()

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,9 +20,9 @@ import pytest
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.dynamodb import plain
-from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.instance_store import _instance
 from gpu_recovery.aws.job_store import _job
+from gpu_recovery.aws.parallel_calls import WorkerThreads
 from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.commands import NotifyOperator
@@ -43,28 +42,8 @@ from tests.aws.environment import FUNCTION
 from tests.platform.cloud import Cloud, Fault, Request
 
 SUBMISSIONS_MAX = 10
-
-
-class InTurn:
-    """A thread pool of one thread, the caller's: faults fall on the same calls in every run of a seed."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __enter__(self) -> InTurn:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Everything was done when it was submitted."""
-
-    def submit(self, work: Any, item: Any) -> Future[Any]:
-        """Do it now; its failure is kept, as a pool keeps it, for whoever asks for the result."""
-        made: Future[Any] = Future()
-        try:
-            made.set_result(work(item))
-        except Exception as failure:  # noqa: BLE001 - raised when the result is asked for
-            made.set_exception(failure)
-        return made
+IN_TURN = WorkerThreads(1).each
+"""Work in the caller's thread: faults fall on the same calls in every run of a seed."""
 
 
 def put_document(s3: Any, bucket: str, key: str, check_id: str, verdict: Verdict) -> None:
@@ -111,7 +90,7 @@ class PlatformWorld(World):
         self.cloud.connect(self.fleet, self.definitions)
         self.cloud.happened = self._happened
         monkeypatch.setattr(boto3, "client", self.cloud.client)
-        monkeypatch.setattr(ecs_module, "ThreadPoolExecutor", InTurn)
+        monkeypatch.setattr(ecs_module, "in_parallel", IN_TURN)
         self.recovery = self.production()
         if fault is not None:
             self.cloud.fault = fault
@@ -120,8 +99,8 @@ class PlatformWorld(World):
         """The loop as `aws/wiring.py` puts it together."""
         actions = AwsActions(self.settings, self.timeline.clock)
         made = DynamoStore(client("dynamodb"), self.settings.job_table, self.settings.instance_table)
-        old = self.recovery
-        return replace(old, store=made, actions=actions, for_each=in_parallel)
+        actions.ecs.rate = None  # the world has no clock that a wait could advance
+        return replace(self.recovery, store=made, actions=actions, for_each=IN_TURN)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """As the world's."""

@@ -75,7 +75,9 @@ class Aws:
             self.stopped.append(task_id)
         return task_id not in self.forgotten
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
         """Every task runs, as long as nobody tells ECS otherwise; of a machine that is off it knows no better."""
         return tuple(TaskFact(one, "RUNNING", NOW) for one in task_ids)
 

@@ -55,7 +55,9 @@ class Launching:
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         return ()
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
         return ()
 
     def poke_scheduler(self, key: str, hops: int = 1) -> None:

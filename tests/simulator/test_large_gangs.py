@@ -176,7 +176,7 @@ def test_reboots_that_ec2_throttles_for_long_are_waited_for(monkeypatch: pytest.
 
 def test_a_command_that_no_function_can_finish_in_its_time_goes_on_where_it_was() -> None:
     """250 requests take longer than a function runs: the next function makes the others, and none is made twice."""
-    world, job_id = stuck_gang(250, policy=UNLIMITED, costs=Costs(store_s=0.5))
+    world, job_id = stuck_gang(250, policy=UNLIMITED, costs=Costs(store_s=2.0))
     world.until(lambda: world.job(job_id).stop_tries == 1, "the first deadline did not come")
     world.asleep["reconciler"] = world.timeline.now + timedelta(days=1)
     counted, before = count_calls(world), -1

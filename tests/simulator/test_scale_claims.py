@@ -70,7 +70,7 @@ def world_with(taker: Taker, instances: int, agents: bool = False) -> World:
 
 
 def test_a_gang_that_takes_longer_than_a_function_lives_one_by_one_is_launched_and_ended() -> None:
-    """Sixty claims of two seconds each are two minutes; side by side they are fifteen seconds, and so is their end."""
+    """Sixty claims of two seconds each are two minutes; side by side they are four seconds, and so is their end."""
     world = World(instances=60, fidelity=LARGE, costs=Costs(call_s=0.1, store_s=2.0))
     world.asleep["reconciler"] = world.timeline.start + timedelta(hours=1)  # it tells its news one by one
     job_id = world.submit(60)

@@ -18,6 +18,7 @@ from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.ecs import Ecs, task_definition
 from gpu_recovery.aws.ecs_events import time_of
 from gpu_recovery.aws.ecs_requests import CheckTask, token
+from gpu_recovery.aws.parallel_calls import ECS_BURST, CallRate
 from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
@@ -41,7 +42,7 @@ class AwsActions(ClusterActions):
 
     def __init__(self, settings: LambdaSettings, clock: Callable[[], datetime]) -> None:
         self.settings = settings
-        self.ecs = Ecs(settings.cluster, clock)
+        self.ecs = Ecs(settings.cluster, clock, CallRate(ECS_BURST, settings.policy.ecs_calls_per_s))
         self.ec2 = Ec2(settings.managed_tag, clock)
         self.check_task = CheckTask(
             settings.check_task_definition,

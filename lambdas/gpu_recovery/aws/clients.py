@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
+from gpu_recovery.aws.parallel_calls import PARALLEL
 from gpu_recovery.ports.errors import StorageFailed, TryAgainSoon, Unavailable
 
 STANDARD_RETRIES = Config(
-    retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6, max_pool_connections=64
+    retries={"mode": "standard", "total_max_attempts": 5},
+    connect_timeout=2,
+    read_timeout=6,
+    max_pool_connections=PARALLEL,
 )
-"""Retries and timeouts (seconds) of all clients, and connections for parallel calls within parallel work.
+"""Retries and timeouts (seconds) of all clients, and a connection for each parallel call.
 
 Five tries without an answer, and the waits between them, end before the shortest timeout of a function that handles
 events.
@@ -38,6 +43,8 @@ NO_RETRIES = Config(retries={"mode": "standard", "total_max_attempts": 1}, conne
 The call has no client token. So a retry inside botocore could reboot an instance twice without a trace in the record.
 """
 
+_creation = Lock()
+"""Held while a client is created: the default session of boto3 is not safe for threads."""
 THROTTLES = frozenset(
     {
         "Throttling",
@@ -88,7 +95,8 @@ def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
         The client. Its calls raise TryAgainSoon if AWS throttled every try.
     """
     make: Any = boto3.client  # the type stubs accept only literal service names
-    aws_client = make(service, config=config)
+    with _creation:
+        aws_client = make(service, config=config)
     aws_client.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
     aws_client.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")
     return aws_client

@@ -13,6 +13,7 @@ from gpu_recovery.core.identifiers import family_of
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 CHECK_FAMILY_REFUSED = Refusal("no job may run in the family of the health check", lasting=True)
@@ -43,7 +44,7 @@ class ClusterActions:
 
     def run_ranks(
         self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
-    ) -> tuple[str | Refusal, ...]:
+    ) -> tuple[str | Refusal | TryAgainSoon, ...]:
         """Start one task for each of `ranks`. `master_ip` is the private IP address of rank 0's instance.
 
         A job in the family of the health check is refused. Its submission is refused too, but an attacker who controls
@@ -69,9 +70,11 @@ class ClusterActions:
         """Return the ids of the tasks with this `startedBy` that run or stopped recently."""
         return self.ecs.tasks_started_by(started_by)
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
         """Return ECS's description of these tasks. Without ids no call is made."""
-        return self.ecs.describe_tasks(task_ids) if task_ids else ()
+        return self.ecs.describe_tasks(task_ids, unreadable) if task_ids else ()
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()

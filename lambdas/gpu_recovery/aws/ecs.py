@@ -6,7 +6,7 @@ ECS reports some refusals with HTTP 200 and a `failures[]` list. So every answer
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache, cached_property
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from gpu_recovery.aws.clients import client, is_no_answer
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.aws.missing_permissions import missing_permission, unassumed_role
+from gpu_recovery.aws.parallel_calls import CallRate, in_parallel
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
@@ -27,8 +28,6 @@ from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 
-PARALLEL = 8
-"""Parallel calls. At 30 to 100 ms for a call this stays below the burst of 100 that ECS grants to writes."""
 LASTING_ERRORS = (
     "ClientException",
     "ClusterNotFoundException",
@@ -39,20 +38,6 @@ LASTING_ERRORS = (
 """Errors of RunTask that a repeated request cannot cure."""
 DESCRIBED_AT_ONCE = 100
 """Upper bound of tasks or container instances in one Describe call."""
-
-
-def in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """Call `work` for each item, PARALLEL at a time. Return the results in the order of the items.
-
-    Every item is processed even if others fail. Then the first failure, in the order of the items, is raised.
-    """
-    listed = list(items)
-    if len(listed) < 2:
-        return [work(item) for item in listed]
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        # `map` would cancel the rest at the first failure. If the stop of one rank fails, the others must still stop.
-        futures = [pool.submit(work, item) for item in listed]
-    return [future.result() for future in futures]
 
 
 class EcsPages(Protocol):
@@ -92,16 +77,29 @@ class Ecs:
 
     cluster: the cluster's name.
     clock:   gives the present time, which replaces times that ECS leaves out.
+    rate:    delays calls of RunTask and StopTask that AWS would throttle; None: no call is delayed.
     """
 
-    def __init__(self, cluster: str, clock: Callable[[], datetime]) -> None:
-        self.cluster, self.clock = cluster, clock
+    def __init__(self, cluster: str, clock: Callable[[], datetime], rate: CallRate | None = None) -> None:
+        self.cluster, self.clock, self.rate = cluster, clock, rate
 
     @cached_property
     def client(self) -> EcsClient:
         """The ECS client."""
         ecs_client: EcsClient = client("ecs")
         return ecs_client
+
+    @contextmanager
+    def _at_rate(self) -> Iterator[None]:
+        """Make a changing call when the rate allows it, and slow down further calls if AWS throttles it."""
+        if self.rate is not None:
+            self.rate.take()
+        try:
+            yield
+        except TryAgainSoon:
+            if self.rate is not None:
+                self.rate.exhausted()
+            raise
 
     def run(self, request: dict[str, Any]) -> str | Refusal:
         """Call RunTask for one task.
@@ -113,7 +111,8 @@ class Ecs:
             The task id, or a Refusal.
         """
         try:
-            answer = self.client.run_task(**request)
+            with self._at_rate():
+                answer = self.client.run_task(**request)
         except ClientError as error:
             return _refused_or_raised(error)
         if answer["tasks"]:
@@ -126,18 +125,21 @@ class Ecs:
 
     def run_ranks(
         self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
-    ) -> tuple[str | Refusal, ...]:
-        """Start the tasks of `ranks` in parallel. Return a task id or a Refusal for each, in their order.
+    ) -> tuple[str | Refusal | TryAgainSoon, ...]:
+        """Start the tasks of `ranks` in parallel. Return a task id, a Refusal or a throttle for each, in their order.
 
         After a denied launch of the job, the first is started alone. If AWS denies it too, no other rank is tried.
         """
 
-        def launch(rank: int) -> str | Refusal:
+        def launch(rank: int) -> str | Refusal | TryAgainSoon:
             request = ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip, key)
             size = characters_of(request["overrides"])
             if size > OVERRIDES_CHARACTERS_MAX:
                 return Refusal(f"its overrides have {size} characters, ECS allows {OVERRIDES_CHARACTERS_MAX}", True)
-            return self.run(request)
+            try:
+                return self.run(request)
+            except TryAgainSoon as throttle:  # the tasks of the other ranks are recorded all the same
+                return throttle
 
         if job.denied is None or job.denied.over:
             return tuple(self.each(launch, ranks))
@@ -157,7 +159,8 @@ class Ecs:
     def stop_task(self, task_id: str, reason: str) -> bool:
         """Stop a task. Return False if ECS does not know it. The reason is cut to 1,024 characters."""
         try:
-            self.client.stop_task(cluster=self.cluster, task=task_id, reason=reason[:1024])
+            with self._at_rate():
+                self.client.stop_task(cluster=self.cluster, task=task_id, reason=reason[:1024])
         except ClientError as error:
             # ECS forgets a stopped task after about an hour. Then no task is left to stop.
             if error.response["Error"]["Code"] != "InvalidParameterException":

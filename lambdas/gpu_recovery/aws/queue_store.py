@@ -11,11 +11,11 @@ import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put, Table, typed
-from gpu_recovery.aws.item_codec import encode, from_iso, readable, reading
+from gpu_recovery.aws.item_codec import encode, from_iso, readable, reading, to_iso
 from gpu_recovery.core.job.queue_entry import entry_of, entry_on_ray
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry, LastPass
@@ -26,6 +26,15 @@ from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 SCHEDULER, LIMITS, QUOTA, RUN_TIMES = "#scheduler", "#limits", "#quota/", "#run-times/"
 """Keys, and prefixes of keys, of the job table that are no jobs: a job id never begins with `#`."""
+CHANGED, CHANGED_MAX = "#changed-instances", 64
+"""Key of the item with the instances that changed since the last pass, and the number of ids that it holds at most.
+
+The next pass reads these records directly, because an index may lag. Each write costs by the size of the item.
+"""
+TAKES_MAX = 3
+"""Tries to forget exactly the changed instances that were read."""
+WAKE_OVERDUE = timedelta(seconds=60)
+"""Time after which a message to the scheduler counts as lost: the function that was to send it was killed."""
 SLOT = "ran_"
 """Prefix of the attributes that hold the run times of a job kind."""
 PLACEMENT = "placed_"
@@ -133,6 +142,41 @@ class DynamoQueueStore:
             int(item.get("waiting", 0)),
             from_iso(since) if since else None,
         )
+
+    def add_changed_instance(self, instance_id: str, now: datetime) -> bool:
+        """Add the instance to those that the next pass reads. Return whether a message must wake the scheduler.
+
+        One conditional update. The first instance after a pass sets the time at which its message is sent. A second
+        update replaces a time of which the message is overdue, so that one of several functions sends another.
+        """
+        at = to_iso(now)
+        change = "SET sent_at = if_not_exists(sent_at, :at) ADD changed :ids"
+        room = "attribute_not_exists(changed) OR size(changed) < :most"
+        values = {":at": at, ":ids": {instance_id}, ":most": CHANGED_MAX}
+        after, stored = self.jobs.try_update(CHANGED, change, room, {}, values)
+        item = after or stored or {}
+        if after is not None and after["sent_at"] == at and len(after["changed"]) == 1:
+            return True
+        sent_at = item["sent_at"]
+        if from_iso(sent_at) > now - WAKE_OVERDUE:
+            return False
+        again = {":at": at, ":sent": sent_at}
+        return self.jobs.update(CHANGED, "SET sent_at = :at", "sent_at = :sent", {}, again) is not None
+
+    def take_changed_instances(self) -> Collection[str]:
+        """Return the changed instances and forget them, so that the next change wakes the scheduler again.
+
+        If an instance was added between the read and the write, both are repeated. The last write has no condition. It
+        may forget an instance without naming it, but the change of that instance was saved before the pass reads.
+        """
+        names: Collection[str] = ()
+        for tries_left in reversed(range(TAKES_MAX)):
+            names = (self.jobs.get(CHANGED) or {}).get("changed", ())
+            same = "size(changed) >= :count" if not tries_left else "size(changed) = :count"
+            change = "REMOVE changed, sent_at"
+            if not names or self.jobs.update(CHANGED, change, same, {}, {":count": len(names)}) is not None:
+                break
+        return names
 
     def begin_term(self) -> int:
         """Begin a new term of the scheduler and return its number.

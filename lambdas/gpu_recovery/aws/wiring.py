@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from random import random
+from time import sleep
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
@@ -19,10 +21,10 @@ from gpu_recovery.aws.clients import ONE_SHORT_TRY, client
 from gpu_recovery.aws.command_executor import CommandExecutor
 from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
-from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.event_history_store import DynamoEventHistory
 from gpu_recovery.aws.fields import fields_of
 from gpu_recovery.aws.gpu_history_store import DynamoGpuHistory
+from gpu_recovery.aws.parallel_calls import in_parallel
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
 from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
@@ -35,6 +37,7 @@ from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
+from gpu_recovery.ports.back_off import BackOff
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.recovery import Recovery
@@ -110,10 +113,16 @@ def snapshot_writer() -> SnapshotWriter:
 def timed_recovery(context: Any) -> Recovery:
     """Return the loop for one invocation: commands that would begin shortly before its timeout stay due at once.
 
+    A throttled command is tried again while there is time.
+
     Args:
         context: the Lambda context of the invocation.
     """
-    return replace(recovery(), has_time=lambda: context.get_remaining_time_in_millis() > COMMAND_S * 1_000)
+    return replace(
+        recovery(),
+        has_time=lambda: context.get_remaining_time_in_millis() > COMMAND_S * 1_000,
+        back_off=BackOff(sleep, random),
+    )
 
 
 def api_recovery(*also_left: type, **changes: Any) -> Recovery:

@@ -233,6 +233,12 @@ class RecoveryPolicy:
     """Suspensions of the whole fleet within `suspensions_window_s`."""
     suspensions_window_s: int = 3_600
     """Seconds within which `suspensions_max` and `fleet_suspensions_max` count."""
+    ecs_calls_per_s: int = 40
+    """Calls of RunTask and StopTask per second, after a burst of 100.
+
+    The quota of the account, 40 unless AWS Support has raised it. A function delays the calls that exceed it, with at
+    most 32 calls at a time. A higher value without a higher quota leads to throttled calls, which are repeated.
+    """
     record_attempts: bool = False
     """Whether the submitted text, and each attempt that has ended, are also written as job records."""
     history_max: int = 60

@@ -87,8 +87,8 @@ def execute(context: ExecutionContext, record: Job | Instance, pending: PendingC
         case commands.PublishEvent():
             context.actions.publish(command, pending.command_id.rsplit("/", 1)[0])
         case commands.PokeScheduler():
-            if context.hops < HOPS_MAX:
-                context.actions.poke_scheduler(command.key, context.hops + 1)
+            if context.hops < HOPS_MAX and (key := _wake_key(context, record, command.key)):
+                context.actions.poke_scheduler(key, context.hops + 1)
                 if context.ray is not None and isinstance(record, Job) and record.attempt and not record.quota_nodes:
                     context.ray.wake_pool(context, command.key)
         case commands.TellJob():
@@ -98,3 +98,16 @@ def execute(context: ExecutionContext, record: Job | Instance, pending: PendingC
         case _:
             raise KeyError(type(command).__name__)
     return DONE
+
+
+def _wake_key(context: ExecutionContext, record: Job | Instance, key: str) -> str:
+    """Return the key of the message that wakes the scheduler; "" if no message is needed.
+
+    All instances of a gang are released within a minute. While the message of one instance is on its way, the others
+    are only added to the instances that its pass reads. The time makes the key unique: SQS would drop the message of a
+    repeated command, for which nobody else sends a message any more.
+    """
+    if isinstance(record, Job):
+        return key
+    is_first = context.store.add_changed_instance(record.instance_id, context.now)
+    return f"{key}-{context.now.isoformat()}" if is_first else ""

@@ -21,6 +21,7 @@ from gpu_recovery.execution.context import (
     ExecutionContext,
     FollowUp,
 )
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import Ec2Instance, Refusal
@@ -106,6 +107,9 @@ def _start(
 
     Returns:
         The refusals of the first part that has any; no further rank is started then. None if the time was over first.
+
+    Raises:
+        TryAgainSoon: AWS throttled a rank. The tasks of the other ranks of its part are recorded.
     """
     task_ids = list(plan.task_ids)
     for start in range(0, len(ranks), RANKS_AT_ONCE):
@@ -114,14 +118,19 @@ def _start(
         part = ranks[start : start + RANKS_AT_ONCE]
         answers = context.actions.run_ranks(job, plan, part, master_ip, context.store.launch_key())
         refusals: list[tuple[int, Refusal]] = []
+        throttles: list[TryAgainSoon] = []
         for rank, answer in zip(part, answers, strict=True):
             if isinstance(answer, Refusal):
                 refusals.append((rank, answer))
+            elif isinstance(answer, TryAgainSoon):
+                throttles.append(answer)
             else:
                 task_ids[rank] = answer
         context.store.record_tasks(replace(plan, task_ids=tuple(task_ids)), part)
         if refusals:
             return refusals
+        if throttles:
+            raise throttles[0]
     return []
 
 

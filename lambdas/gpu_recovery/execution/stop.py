@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, RankTask, stopped_event, with_awaited_flag
@@ -39,7 +39,7 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     plan = context.store.load_plan(job.job_id, command.attempt)
     task_ids = tasks_of_ranks(context, job, plan) if plan is not None else ()
     stopping = f"{OUR_STOP}{attempt_id(job.job_id, command.attempt)} is being stopped"
-    if not _stop_in_parts(context, pending, tuple(filter(None, task_ids)), stopping):
+    if not _stop_in_parts(context, job, task_ids, stopping):
         return UNFINISHED
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
@@ -51,23 +51,48 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     return _record_never_started(context, job, task_ids)
 
 
-def _stop_in_parts(context: ExecutionContext, pending: PendingCommand, task_ids: Sequence[str], reason: str) -> bool:
-    """Stop the tasks part by part. Return False if the time was over before the last part.
+def _stop_in_parts(context: ExecutionContext, job: Job, task_ids: Sequence[str], reason: str) -> bool:
+    """Stop the tasks part by part, except those that have ended or are being stopped.
 
-    After an earlier try, ECS is asked first, and the tasks that it stops already are left out.
+    Args:
+        context: the context of the execution.
+        job: the job.
+        task_ids: the task of each rank; "" for a rank without a task.
+        reason: the reason that ECS shows.
+
+    Returns:
+        False if the time was over before the last part.
     """
-    if pending.tries > 1:
-        asked = {
-            fact.task_id
-            for fact in context.actions.describe_tasks(task_ids)
-            if fact.desired_status == LastStatus.STOPPED
-        }
-        task_ids = [task_id for task_id in task_ids if task_id not in asked]
-    for start in range(0, len(task_ids), RANKS_AT_ONCE):
+    tasks = {rank: task_id for rank, task_id in enumerate(task_ids) if task_id}
+    ranks = list(tasks)
+    for start in range(0, len(ranks), RANKS_AT_ONCE):
         if start and not context.has_time():
             return False
-        context.actions.stop_tasks(task_ids[start : start + RANKS_AT_ONCE], reason)
+        part = {rank: tasks[rank] for rank in ranks[start : start + RANKS_AT_ONCE]}
+        context.actions.stop_tasks(_tasks_to_stop(context, job, part), reason)
     return True
+
+
+def _tasks_to_stop(context: ExecutionContext, job: Job, tasks: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the tasks that StopTask must name: those without the desired status STOPPED in ECS.
+
+    All ranks of a gang end together after the timeout of a collective operation. StopTask shares its rate limit with
+    RunTask, and DescribeTasks has a limit of its own and describes 100 tasks. A task that ECS does not describe may
+    have just been started. Only if the progress of the attempt holds its end, it is left out.
+
+    Args:
+        context: the context of the execution.
+        job: the job.
+        tasks: the tasks by rank.
+    """
+    described = context.actions.describe_tasks(tuple(tasks.values()), [])
+    ended = {fact.task_id for fact in described if fact.desired_status == LastStatus.STOPPED}
+    if len(described) < len(tasks):
+        progress = context.store.load_progress(job.job_id, job.attempt)
+        known = {fact.task_id for fact in described}
+        stopped = progress.stopped if progress is not None else frozenset[int]()
+        ended |= {task_id for rank, task_id in tasks.items() if rank in stopped and task_id not in known}
+    return tuple(task_id for task_id in tasks.values() if task_id not in ended)
 
 
 def _record_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> dict[int, str]:

@@ -15,6 +15,7 @@ from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 
@@ -30,8 +31,11 @@ class Actions(Protocol):
 
     def run_ranks(
         self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
-    ) -> tuple[str | Refusal, ...]:
-        """Start one ECS task for each of `ranks` on its instance. Return a task id or a Refusal for each, in order.
+    ) -> tuple[str | Refusal | TryAgainSoon, ...]:
+        """Start one ECS task for each of `ranks` on its instance.
+
+        Returns:
+            For each rank, in order, a task id, a Refusal, or the error of a call that AWS throttled.
 
         Args:
             master_ip: the private IPv4 address of rank 0's instance, at which the other ranks reach the master.
@@ -58,8 +62,15 @@ class Actions(Protocol):
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         """Return the ids of the tasks with this `startedBy` that run or stopped recently."""
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
-        """Return what ECS says about these tasks. Tasks that ECS no longer knows are left out."""
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
+        """Return what ECS says about these tasks. Tasks that ECS no longer knows are left out.
+
+        Args:
+            task_ids: the ids of the tasks.
+            unreadable: collects the errors of tasks that cannot be parsed. Without it the first such error is raised.
+        """
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()

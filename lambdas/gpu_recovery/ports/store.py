@@ -187,6 +187,12 @@ class QueueStore(Protocol):
     def load_last_pass(self) -> LastPass:
         """Return the record of the scheduler's last pass, consistently read."""
 
+    def add_changed_instance(self, instance_id: str, now: datetime) -> bool:
+        """Add the instance, whose change is saved, for the next pass. Return whether a message must wake the pass."""
+
+    def take_changed_instances(self) -> Collection[str]:
+        """Return ids of instances that changed since the last call, not necessarily all. Later changes are new."""
+
     def begin_term(self) -> int:
         """Begin a new term and return its number. Decisions of earlier terms are refused from now on (TermOver)."""
 

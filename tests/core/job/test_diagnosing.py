@@ -192,15 +192,24 @@ def test_a_suspected_gpu_else_takes_its_way_through_the_check_of_all(
     assert build.applied(build.checked(after, checked, policy)).status is expected
 
 
-@pytest.mark.parametrize(("ran_s", "status"), [(60, JobStatus.DIAGNOSING), (1_800, JobStatus.RECOVERING)])
-def test_a_second_gpu_that_is_named_soon_has_everybody_checked(ran_s: int, status: JobStatus) -> None:
-    """The first verdict may have been wrong; a failure weeks later says nothing about it."""
+@pytest.mark.parametrize(
+    ("ran_s", "named", "status"),
+    [
+        (60, GPU.instances, JobStatus.DIAGNOSING),
+        (60, (build.IDS[0],), JobStatus.RECOVERING),
+        (1_800, GPU.instances, JobStatus.RECOVERING),
+    ],
+)
+def test_an_instance_that_is_named_again_soon_has_everybody_checked(
+    ran_s: int, named: tuple[str, ...], status: JobStatus
+) -> None:
+    """The first verdict may have been wrong. A failure weeks later, or of another instance, says nothing about it."""
     went_on = build.applied(diagnosed(ended(), GPU))
     later = build.NOW + timedelta(hours=1)
     first = replace(build.failure(EndingKind.CRASHED), at=later + timedelta(seconds=ran_s))
     running = build.running(record=went_on, now=later)
     second = build.stopped(build.stopping(first, record=running, now=first.at), now=first.at)
-    found = replace(GPU, attempt=2, instances=(build.IDS[0],))
+    found = replace(GPU, attempt=2, instances=named)
     event = events.Diagnosed(at=first.at, attempt=2, conclusion=found)
     assert build.applied(build.tell(second, event, now=first.at)).status is status
 

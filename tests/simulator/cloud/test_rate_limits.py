@@ -76,19 +76,19 @@ def test_no_more_calls_than_the_limit_allows(gaps: list[float], burst: int, per_
 # -- one invocation ----------------------------------------------------------------------------------------------------
 
 
-def test_eight_answers_are_waited_for_at_once_and_the_processor_works_on_one() -> None:
-    """A call by one of eight threads takes an eighth, unless the function's own work takes longer."""
-    one = meter(Costs(call_s=0.8, store_s=0.08, cpu_s=0.02))
+def test_many_answers_are_waited_for_at_once_and_the_processor_works_on_one() -> None:
+    """A call by one of 32 threads takes a 32nd, unless the function's own work takes longer."""
+    one = meter(Costs(call_s=3.2, store_s=0.08, cpu_s=0.02))
     with one.invocation("reconciler") as spent:
         one.call()
-        assert spent.spent_s == pytest.approx(0.8)
+        assert spent.spent_s == pytest.approx(3.2)
         with one.at_once():
             one.call()
-            assert spent.spent_s == pytest.approx(0.9)
+            assert spent.spent_s == pytest.approx(3.3)
             one.call("DynamoDB")
-            assert spent.spent_s == pytest.approx(0.92)
+            assert spent.spent_s == pytest.approx(3.32)
         one.call("DynamoDB")
-        assert spent.spent_s == pytest.approx(1.0)
+        assert spent.spent_s == pytest.approx(3.4)
         assert one.timeline.lag == spent.spent_s
     assert one.timeline.lag == 0
 
@@ -101,7 +101,7 @@ def test_there_are_no_more_calls_at_once_than_there_is_work() -> None:
         assert spent.spent_s == pytest.approx(0.8)
         one.each(lambda _: one.call(), range(3))
         assert spent.spent_s == pytest.approx(0.8 + 0.8)
-        one.each(lambda _: one.each(lambda _: one.call(), range(1)), range(16))
+        one.each(lambda _: one.each(lambda _: one.call(), range(1)), range(64))
         assert spent.spent_s == pytest.approx(0.8 + 0.8 + 1.6)
         one.call()
         assert spent.spent_s == pytest.approx(0.8 + 0.8 + 1.6 + 0.8)
@@ -201,7 +201,7 @@ def test_what_is_stopped_and_checked_waits_for_ecs_as_well() -> None:
 
 def test_an_invocation_that_needs_more_than_its_time_is_killed_there() -> None:
     """The launcher dies in the middle: what it had started starts, and nothing of what was to follow is done."""
-    world = World(instances=100, retries=False, costs=Costs(call_s=8, store_s=2.0))
+    world = World(instances=100, retries=False, costs=Costs(call_s=28, store_s=0.1))
     world.asleep["reconciler"] = world.timeline.start + timedelta(hours=1)
     world.submit(100)
     world.until(lambda: bool(world.invocations.killed), "nobody was killed", limit_s=900)

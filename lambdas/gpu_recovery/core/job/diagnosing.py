@@ -158,11 +158,21 @@ def _may_skip_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCont
     """
     order = _check_to_come(job)
     begun = order is None or bool(order.request.suspect) or job.heard_again == job.attempt
+    again = _is_same_fault(job, diagnosis) and not is_stable(job, context)
+    return not begun and (diagnosis.needs_person or not again)
+
+
+def _is_same_fault(job: Job, diagnosis: DiagnosisResult) -> bool:
+    """Return whether the attempt before was restarted for this cause, and on suspicion of one of these instances.
+
+    Two instances with a fault of their own are two faults. A cause that suspects no instance is compared alone.
+    """
     before = job.conclusion
-    again = (
-        before is not None and before.spares and before.attempt == job.attempt - 1 and before.cause is diagnosis.cause
-    )
-    return not begun and (diagnosis.needs_person or not (again and not is_stable(job, context)))
+    if before is None or not before.spares or before.attempt != job.attempt - 1 or before.cause is not diagnosis.cause:
+        return False
+    if not (before.suspects_instance and diagnosis.suspects_instance):
+        return True
+    return bool(set(before.instances) & set(diagnosis.instances))
 
 
 def _background_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> tuple[str, ...]:

@@ -117,6 +117,16 @@ def test_a_client_token_with_other_parameters_is_a_conflict(scene):
     assert refused.value.members == {"resourceIds": [arn]}
 
 
+def test_a_request_for_several_tasks_may_place_some_and_its_token_returns_these(scene):
+    """Each task is placed or fails on its own. A repeated request starts nothing and tells no failure."""
+    answer = scene.run("4", count=3, clientToken="t")
+    placed = [task["taskArn"] for task in answer["tasks"]]
+    assert len(placed) == len({task["containerInstanceArn"] for task in answer["tasks"]}) == 2
+    assert {failure["reason"] for failure in answer["failures"]} == {"RESOURCE:GPU"}
+    again = scene.run("4", count=3, clientToken="t")
+    assert [task["taskArn"] for task in again["tasks"]] == placed and again["failures"] == []
+
+
 def test_a_client_token_whose_request_failed_may_be_used_again(scene):
     """Nothing was started, so nothing is remembered."""
     assert scene.run("5", clientToken="t")["failures"]
