@@ -154,6 +154,7 @@ def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[eve
         events.RankSilent(**about, instance_id=instance_id, seen_at=now - SILENCE, sentence="it is silent"),
         events.RankHeard(**about, instance_id=instance_id),
         events.RankExited(**about, instance_id=instance_id, sentence="it has ended with code 1"),
+        events.StallReported(**about, instance_id=instance_id, unchanged_s=75.0),
     ]
 
 

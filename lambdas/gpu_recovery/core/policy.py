@@ -101,8 +101,19 @@ class RecoveryPolicy:
     The job is relaunched without that instance, and no other instance is checked.
     """
     progress_timeout_s: int = 900
-    """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped."""
+    """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped.
 
+    This is the upper bound. Where the step times of the job are known, a shorter timeout follows from them.
+    """
+    progress_timeout_min_s: int = 60
+    """Lower bound in seconds of the timeout that follows from the step times of a job."""
+    progress_timeout_steps: int = 8
+    """Median steps without progress after which a job counts as hung, between the two bounds."""
+    idle_timeout_s: int = 1_800
+    """Seconds for which every GPU of a job that reports no progress may be idle after it has worked.
+
+    After that the job counts as hung and is stopped.
+    """
     recovered_after_s: int = 60
     """Seconds that a relaunched job must run before it counts as recovered, if it reports no progress.
 

@@ -52,6 +52,7 @@ from gpu_recovery.core.events.job import (
     RepairEnded,
     ResourcesShort,
     ResumeRequested,
+    StallReported,
     SuspendRequested,
     TrainingContinued,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "RepairRequested",
     "ResourcesShort",
     "ResumeRequested",
+    "StallReported",
     "SuspendRequested",
     "TrainingContinued",
 ]

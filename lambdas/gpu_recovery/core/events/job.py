@@ -206,6 +206,17 @@ class RankExited(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class StallReported(JobEvent):
+    """A process of the rank on this instance has reported the same progress for `unchanged_s` seconds: too long.
+
+    Whether the whole gang hangs is asked afterwards.
+    """
+
+    instance_id: str
+    unchanged_s: float
+
+
+@frozen_dataclass(kw_only=True)
 class CancelRequested(JobEvent):
     """The user `by` asked to end the job; with `force`, the node agents end the ranks, too."""
 
@@ -284,6 +295,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     RankSilent,
     RankHeard,
     RankExited,
+    StallReported,
     CancelRequested,
     SuspendRequested,
     ResumeRequested,

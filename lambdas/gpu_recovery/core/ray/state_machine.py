@@ -187,6 +187,7 @@ _OF_INSTANCES = (
     events.RankSilent,
     events.RankHeard,
     events.RankExited,
+    events.StallReported,
     events.ProgressStopped,
     events.TrainingContinued,
 )
