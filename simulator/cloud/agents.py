@@ -6,9 +6,10 @@ the exits and the faults, until an answer has arrived. Cutting an agent off or e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.diagnosis.observations import ProgressReport
@@ -33,7 +34,7 @@ from gpu_recovery.ports.errors import (
 
 from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.records import ModelInstance, Task
-from sandbox.cluster.model.statuses import Ec2State
+from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from simulator.cloud.fleet import SIGKILL_EXIT
 from simulator.cloud.workloads import environment
 from simulator.world_view import WorldView
@@ -82,6 +83,7 @@ class Agents:
         answered: number of reports that were answered.
         sends_gauges: whether the first report after a boot, and then each report after `GAUGES_EVERY_S`, has the
             gauges of the GPUs.
+        reports_exits: whether the end of a rank makes its agent report at once, as the real agent does within seconds.
         step_s: seconds of a training step, if the ranks report progress; None: they report none.
         stalled: jobs whose ranks make no progress, each with the time since which.
         paused: jobs whose programs have marked a phase without progress.
@@ -95,6 +97,7 @@ class Agents:
         self.unable: set[str] = set()
         self.answered = 0
         self.sends_gauges = False
+        self.reports_exits = False
         self.step_s: float | None = None
         self.stalled: dict[str, datetime] = {}
         self.paused: set[str] = set()
@@ -104,11 +107,27 @@ class Agents:
     def _report_all(self) -> None:
         self.world.timeline.after(INTERVAL_S, self._report_all)
         for instance in list(self.world.cluster.instances.values()):
-            fleet = self.world.fleet
-            runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
-            runs = runs and instance.instance_id not in fleet.hung
-            if runs and instance.instance_id not in self.ended:
+            if self._runs(instance):
                 self._report(instance)
+
+    def observe(self, envelope: Mapping[str, Any]) -> None:
+        """Report the end of a rank, if the agents report exits at once. The event of ECS arrives a second later."""
+        detail = envelope["detail"]
+        if not self.reports_exits or detail.get("lastStatus") != TaskStatus.STOPPED:
+            return
+        task = self.world.cluster.tasks.get(str(detail["taskArn"]).rpartition("/")[2])
+        if task is not None and _rank(task) is not None:
+            self.world.timeline.after(0.0, self._report_ending, task.instance_id)
+
+    def _report_ending(self, instance_id: str) -> None:
+        instance = self.world.cluster.instances.get(instance_id)
+        if instance is not None and self._runs(instance):
+            self._report(instance)
+
+    def _runs(self, instance: ModelInstance) -> bool:
+        fleet = self.world.fleet
+        runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
+        return runs and instance.instance_id not in fleet.hung and instance.instance_id not in self.ended
 
     def _report(self, instance: ModelInstance) -> None:
         agent = self._agents.get(instance.instance_id)

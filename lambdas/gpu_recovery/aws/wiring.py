@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from time import sleep
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
@@ -95,6 +96,7 @@ def recovery() -> Recovery:
         decision_log=PowertoolsDecisionLog(logger, metrics),
         adoption=environment.adoption,
         for_each=in_parallel,
+        wait=sleep,
         channels=(Channel.MAIL, Channel.CHAT) if environment.chat_topic_arn else (Channel.MAIL,),
         ray=QueuedRayCommands(ray_queue()) if environment.ray_queue_url else None,
     )

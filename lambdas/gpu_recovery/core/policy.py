@@ -27,6 +27,13 @@ class Preset(StrEnum):
     ADAPTIVE = "adaptive"
 
 
+class GangCheck(StrEnum):
+    """When the whole gang is checked before a failed job continues."""
+
+    ALWAYS = "always"
+    WITHOUT_EVIDENCE = "without_evidence"
+
+
 PERCENT_MAX = 100
 CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 """Seconds that a health check may take, by DCGM run level (`health_check/settings.py`).
@@ -99,6 +106,11 @@ class RecoveryPolicy:
     """Whether an instance that a sure diagnosis names is checked in the background.
 
     The job is relaunched without that instance, and no other instance is checked.
+    """
+    gang_check: GangCheck = GangCheck.WITHOUT_EVIDENCE
+    """Whether the whole gang is checked after each failure, or only without passive evidence of the node agents.
+
+    The gang is checked in any case if the job fails again without a stable run between.
     """
     progress_timeout_s: int = 900
     """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped.
@@ -292,6 +304,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         require_verdict_document=False,
         diagnose=False,
         check_in_background=False,
+        gang_check=GangCheck.ALWAYS,
         recover_timeout_s=7_200,
     ),
     Preset.ADAPTIVE: RecoveryPolicy(),

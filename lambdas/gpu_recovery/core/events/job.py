@@ -10,6 +10,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
+from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.task import RankFailure
 
 
@@ -118,6 +119,13 @@ class Diagnosed(JobEvent):
     """The reports and logs of the attempt were diagnosed (`core.diagnosis`)."""
 
     conclusion: DiagnosisResult
+
+
+@frozen_dataclass(kw_only=True)
+class PassiveEvidenceCollected(JobEvent):
+    """The reports of the node agents since the failure of the attempt were collected (`core.passive_evidence`)."""
+
+    evidence: PassiveEvidence
 
 
 @frozen_dataclass(kw_only=True)
@@ -286,6 +294,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     RankFailed,
     AllRanksStopped,
     Diagnosed,
+    PassiveEvidenceCollected,
     ProgressStopped,
     TrainingContinued,
     InstancesChecked,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job import diagnosing, launching, lost_contact, recovering, stopping, suspension
+from gpu_recovery.core.job import diagnosing, gang_check, launching, lost_contact, recovering, stopping, suspension
 from gpu_recovery.core.job.adoption import newer_task
 from gpu_recovery.core.job.assessment import incident_since
 from gpu_recovery.core.job.deadlines import deadlines
@@ -282,6 +282,9 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
     (_S.DIAGNOSING, events.Diagnosed): Transition.to(diagnosing.diagnosed, _S.DIAGNOSING, *_AFTER_DIAGNOSIS),
+    (_S.DIAGNOSING, events.PassiveEvidenceCollected): Transition.to(
+        gang_check.passive_evidence, _S.RECOVERING, _S.SUSPENDED
+    ),
     (_S.DIAGNOSING, events.InstancesChecked): Transition.to(
         recovering.checks_complete, _S.DIAGNOSING, *_AFTER_DIAGNOSIS
     ),
@@ -336,6 +339,8 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
     **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, *_LEAVING),
     **ignored("the next step is decided already", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
+    **ignored("not every rank of it has ended", events.PassiveEvidenceCollected, *_UNDER_WAY, *_LEAVING),
+    **ignored("the next step is decided already", events.PassiveEvidenceCollected, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
     **ignored("not every rank is known to run: this status has a deadline", events.ProgressStopped, *_NOT_YET_RUNNING),
     **ignored("its missing heartbeat is being examined", events.ProgressStopped, _S.LOST),
     **ignored("the gang is leaving already", events.ProgressStopped, *_LEAVING),

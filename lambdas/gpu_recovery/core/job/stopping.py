@@ -410,4 +410,6 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes |= remedy_outcomes.remedy_held(job)
     if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
+    if lasted and job.unchecked:
+        changes["unchecked"] = 0
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

@@ -181,6 +181,7 @@ _OF_INSTANCES = (
     events.NewerTaskSeen,
     events.RankFailed,
     events.InstancesChecked,
+    events.PassiveEvidenceCollected,
     events.RepairEnded,
     events.InstanceNeedsRepair,
     events.InstanceLeaving,
