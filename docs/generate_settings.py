@@ -77,7 +77,9 @@ THRESHOLDS_NOTES = {
     "lemon_order": "[Fault history](diagnosis.md#fault-history-and-lemon-score)",
     "diagnose": "[Diagnosis](diagnosis.md)",
     "check_in_background": "[Decision 31](decisions/0031-background-checks-of-named-instances.md)",
-    "progress_timeout_s": "Only with `diagnose`.",
+    "gang_check": "[Decision 63](decisions/0063-passive-evidence-instead-of-a-gang-check.md)",
+    "progress_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",
+    "idle_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",
     "recovered_after_s": (
         "A job that reported progress in the attempt before counts as recovered after `progress_timeout_s` at the "
         "latest. [Notifications](notifications.md)"

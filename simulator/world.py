@@ -111,6 +111,7 @@ class World(WorldView):
         self.policy = policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
         self.store: Store = store if store is not None else MemoryStore()
         self._registrations, self._submitted = list[Mapping[str, Any]](), 0
+        self.agents: Agents | None = None
         self.delivery: Delivery = self._register
         aws = build_aws(seed, timings, train_s, self._emitted)
         self.timeline, self.cluster, self.fleet = aws.timeline, aws.cluster, aws.fleet
@@ -153,6 +154,8 @@ class World(WorldView):
 
     def _emitted(self, envelopes: list[dict[str, Any]]) -> None:
         for envelope in envelopes:
+            if self.agents is not None:
+                self.agents.observe(envelope)
             arrivals = self.delivery(envelope)
             if "id" not in envelope:
                 continue  # no rule selects it

@@ -1591,6 +1591,7 @@ export interface components {
             origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
+            progress_timeout_s: number | null;
             /** Format: date-time */
             queued_at: string;
             ran_s: number;
@@ -1687,6 +1688,7 @@ export interface components {
             nnodes: number;
             overrides?: string[] | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
+            progress_timeout_s?: number | null;
             runtime_env?: components["schemas"]["RuntimeEnv"] | null;
             save_freq?: number | null;
             /** @default 5 */
@@ -4534,6 +4536,7 @@ export interface operations {
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
                      *       "priority": "NORMAL",
+                     *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "submitted by ana",
@@ -4664,6 +4667,7 @@ export interface operations {
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
                      *       "priority": "NORMAL",
+                     *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "short of resources; looking again soon",
@@ -4782,6 +4786,7 @@ export interface operations {
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
                      *       "priority": "NORMAL",
+                     *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "canceled by root",
@@ -5049,6 +5054,7 @@ export interface operations {
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
                      *       "priority": "NORMAL",
+                     *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "resumed by root; in line again",
@@ -5176,6 +5182,7 @@ export interface operations {
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
                      *       "priority": "NORMAL",
+                     *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
                      *       "reason": "suspended by an operator: rank 0 has 5 s to save and leave",

@@ -53,6 +53,7 @@ from gpu_recovery.execution.context import (
     ForEach,
     RayCommandHandler,
     always,
+    not_at_all,
     previous_try_died,
     sequentially,
 )
@@ -102,6 +103,8 @@ class Recovery:
     has_time: Callable[[], bool] = always
     """Returns whether there is time for another command, or another item of `run_each`. The other commands are due at
     once, for another function."""
+    wait: Callable[[float], object] = not_at_all
+    """Waits for some seconds within the invocation, for reports that are on their way."""
     hops: int = 0
     hand_over: HandOver | None = None
     back_off: BackOff | None = None
@@ -410,7 +413,7 @@ class Recovery:
     def _context(self, submitted: str | None = None) -> ExecutionContext:
         store, actions, policy, now = self.store, self.actions, self.policy, self.clock()
         return ExecutionContext(
-            store, actions, policy, now, self.for_each, self.ray, submitted, self.hops, self.has_time
+            store, actions, policy, now, self.for_each, self.ray, submitted, self.hops, self.has_time, self.wait
         )
 
     def _reloaded(self, record: Job | Instance) -> Job | Instance:

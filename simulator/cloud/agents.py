@@ -6,10 +6,22 @@ the exits and the faults, until an answer has arrived. Cutting an agent off or e
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
 
 from botocore.exceptions import ReadTimeoutError
-from gpu_recovery.core.heartbeat import AgentCommandKind, AgentReport, GpuHealth, RankExit, ReportedXid, RunningRank
+from gpu_recovery.core.diagnosis.observations import ProgressReport
+from gpu_recovery.core.heartbeat import (
+    AgentCommandKind,
+    AgentReport,
+    GpuHealth,
+    RankExit,
+    ReceivedObservation,
+    ReportedXid,
+    RunningRank,
+)
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
 from gpu_recovery.ports.errors import (
     OutcomeUnknown,
@@ -22,7 +34,7 @@ from gpu_recovery.ports.errors import (
 
 from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.records import ModelInstance, Task
-from sandbox.cluster.model.statuses import Ec2State
+from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from simulator.cloud.fleet import SIGKILL_EXIT
 from simulator.cloud.workloads import environment
 from simulator.world_view import WorldView
@@ -31,6 +43,8 @@ INTERVAL_S = 15
 """Virtual seconds between two reports of an agent."""
 GAUGES_EVERY_S = 300
 """Virtual seconds between two reports of an agent with the gauges of its GPUs, if it sends them."""
+WARM_UP = 5
+"""First steps that the library leaves out of its step times."""
 NODE_API = "node_api"
 """Name of the function that receives the reports."""
 XIDS = {"xid79": 79, "ecc": 48}
@@ -55,6 +69,8 @@ class _Agent:
     """GPUs with a fault that was delivered in a report."""
     executed: set[str] = field(default_factory=set)
     """Ids of the stop commands that the agent has executed."""
+    began: dict[str, datetime] = field(default_factory=dict)
+    """Begin of each rank that has reported progress, by task id."""
 
 
 class Agents:
@@ -67,6 +83,10 @@ class Agents:
         answered: number of reports that were answered.
         sends_gauges: whether the first report after a boot, and then each report after `GAUGES_EVERY_S`, has the
             gauges of the GPUs.
+        reports_exits: whether the end of a rank makes its agent report at once, as the real agent does within seconds.
+        step_s: seconds of a training step, if the ranks report progress; None: they report none.
+        stalled: jobs whose ranks make no progress, each with the time since which.
+        paused: jobs whose programs have marked a phase without progress.
     """
 
     def __init__(self, world: WorldView) -> None:
@@ -77,17 +97,37 @@ class Agents:
         self.unable: set[str] = set()
         self.answered = 0
         self.sends_gauges = False
+        self.reports_exits = False
+        self.step_s: float | None = None
+        self.stalled: dict[str, datetime] = {}
+        self.paused: set[str] = set()
         self._agents: dict[str, _Agent] = {}
         world.timeline.after(INTERVAL_S, self._report_all)
 
     def _report_all(self) -> None:
         self.world.timeline.after(INTERVAL_S, self._report_all)
         for instance in list(self.world.cluster.instances.values()):
-            fleet = self.world.fleet
-            runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
-            runs = runs and instance.instance_id not in fleet.hung
-            if runs and instance.instance_id not in self.ended:
+            if self._runs(instance):
                 self._report(instance)
+
+    def observe(self, envelope: Mapping[str, Any]) -> None:
+        """Report the end of a rank, if the agents report exits at once. The event of ECS arrives a second later."""
+        detail = envelope["detail"]
+        if not self.reports_exits or detail.get("lastStatus") != TaskStatus.STOPPED:
+            return
+        task = self.world.cluster.tasks.get(str(detail["taskArn"]).rpartition("/")[2])
+        if task is not None and _rank(task) is not None:
+            self.world.timeline.after(0.0, self._report_ending, task.instance_id)
+
+    def _report_ending(self, instance_id: str) -> None:
+        instance = self.world.cluster.instances.get(instance_id)
+        if instance is not None and self._runs(instance):
+            self._report(instance)
+
+    def _runs(self, instance: ModelInstance) -> bool:
+        fleet = self.world.fleet
+        runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
+        return runs and instance.instance_id not in fleet.hung and instance.instance_id not in self.ended
 
     def _report(self, instance: ModelInstance) -> None:
         agent = self._agents.get(instance.instance_id)
@@ -144,7 +184,32 @@ class Agents:
             ),
             digest=_DIGEST if self.sends_gauges else "",
             inventory=_inventory(instance) if self.sends_gauges and agent.sequence % _GAUGES_EVERY == 1 else None,
+            observations=tuple(self._progress(instance, agent)),
         )
+
+    def _progress(self, instance: ModelInstance, agent: _Agent) -> Iterator[ReceivedObservation]:
+        """Yield the progress of each rank, as the library of the program reports it."""
+        now, step_s = self.world.timeline.now, self.step_s
+        if step_s is None:
+            return
+        for task_id, rank in agent.ranks.items():
+            began = agent.began.setdefault(task_id, now)
+            until = max(began, self.stalled.get(rank.job_id, now))
+            steps = int((until - began).total_seconds() / step_s)
+            changed_at = began + timedelta(seconds=steps * step_s)
+            report = ProgressReport(
+                report_id=f"{instance.instance_id}/{agent.sequence}-{rank.rank}",
+                at_s=0.0,
+                instance_id=instance.instance_id,
+                rank=rank.rank,
+                value=float(steps),
+                unchanged_s=(now - changed_at).total_seconds(),
+                steps=max(0, steps - WARM_UP),
+                step_s=step_s,
+                slowest_s=step_s,
+                paused="evaluation" if rank.job_id in self.paused else "",
+            )
+            yield ReceivedObservation(rank.job_id, rank.attempt, 0.0, report)
 
     def _execute(self, instance: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
         for command in answer.commands:

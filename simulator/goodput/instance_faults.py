@@ -53,6 +53,11 @@ class InstanceFaults:
             return None
         return fault
 
+    def is_reported(self, instance_id: str) -> bool:
+        """Whether the node agent of the instance reports the fault: a check of level 1 would see it."""
+        fault = self.uncured(instance_id)
+        return fault is not None and fault.failure.is_seen(self.conditions, 1)
+
     def needs_reboot(self, instance_id: str) -> bool:
         """Whether the instance has a fault that a reboot cures."""
         fault = self.uncured(instance_id)

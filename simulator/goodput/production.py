@@ -13,6 +13,7 @@ from sandbox.cluster.model.health import GROUP_TAG
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import LARGE
+from simulator.goodput.agent_reports import ReportingStore
 from simulator.goodput.assumptions import Conditions
 from simulator.goodput.failure_trace import FailureTrace
 from simulator.goodput.operators import Operators
@@ -82,13 +83,17 @@ class ProductObserver:
 
 @dataclass(frozen=True)
 class Production:
-    """gpu-recovery as a policy: a preset, and the settings of an operator on top of it."""
+    """gpu-recovery as a policy: a preset, and the settings of an operator on top of it.
+
+    agents: whether a node agent reports from each instance.
+    """
 
     name: str
     preset: Preset
     level: int = 2
     spares: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    agents: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -115,8 +120,9 @@ class Production:
             RuntimeError: the job did not begin to train, or a function of the product failed.
         """
         conditions, profile = trace.conditions, trace.profile
-        observer = ProductObserver()
+        observer, store = ProductObserver(), ReportingStore()
         world = World(
+            store=store,
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
             policy=self.policy(),
@@ -131,6 +137,8 @@ class Production:
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)
         observer.trainer = operators.trainer = trainer
+        if self.agents:
+            store.now, store.is_impaired = lambda: world.timeline.now, trainer.faults.is_reported
         for instance in world.model_instances():
             instance.tags[GROUP_TAG] = GROUP
         world.actions.on_message = operators.on_message

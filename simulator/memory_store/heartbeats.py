@@ -133,4 +133,5 @@ def _presence_fields(beat: Heartbeat, known: Heartbeat) -> dict[str, Any]:
     if beat.health is not None:
         fields |= {"health": beat.health, "digest": beat.digest, "sentence": beat.sentence}
         fields["utilisation"] = beat.utilisation
+        fields["idle_since"] = (known.idle_since or beat.idle_since) if beat.idle_since is not None else None
     return fields

@@ -95,6 +95,8 @@ def play(
         costs=costs,
     )
     begun(world)
+    if world.agents is not None:
+        world.agents.reports_exits = cluster.diagnose
     if world.agents is not None and not cluster.wrapped:
         world.agents.unable |= world.cluster.instances.keys()
     if cluster.group:

@@ -166,6 +166,21 @@ def test_a_report_that_says_nothing_of_gpus_keeps_what_was_said(store: Store) ->
     assert (kept(store).health, kept(store).digest) == (GpuHealth.OK, "d2")
 
 
+def test_the_begin_of_an_idle_time_is_kept_until_a_gpu_works(store: Store) -> None:
+    """Each idle report says its own time; the first of them counts. An exit that is sent alone says nothing."""
+    idle = {"health": GpuHealth.OK, "utilisation": "00"}
+    store.save_heartbeat(beat(1, 0, health=GpuHealth.OK, utilisation="61"), True)
+    for sequence, after_s in ((2, 15), (3, 30)):
+        store.save_heartbeat(beat(sequence, after_s, idle_since=later(after_s), **idle), True)
+        assert kept(store).idle_since == later(15)
+    store.save_heartbeat(beat(4, 45), True)
+    assert kept(store).idle_since == later(15)
+    store.save_heartbeat(beat(5, 60, health=GpuHealth.OK, utilisation="61"), True)
+    assert kept(store).idle_since is None
+    store.save_heartbeat(beat(6, 75, idle_since=later(75), **idle), True)
+    assert kept(store).idle_since == later(75)
+
+
 def test_the_utilisation_is_that_of_the_last_report_of_the_gpus(store: Store) -> None:
     """An exit that is sent alone keeps it. A report of the GPUs without it, as of an older agent, ends it."""
     store.save_heartbeat(beat(1, 0, health=GpuHealth.OK, utilisation="61"), True)

@@ -21,6 +21,7 @@ from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import Ending, EndingKind
 
@@ -37,6 +38,12 @@ FINDINGS = (
     results(CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION),
     {},
     {**results(HEALTHY, HEALTHY), IDS[0]: events.Checked(CheckOutcome.SUSPECTED, "it ended first", repairing=True)},
+)
+PASSIVE = (
+    PassiveEvidence(),
+    PassiveEvidence(silent=1, example=IDS[0]),
+    PassiveEvidence(faulty={IDS[0]: "XID 79"}),
+    PassiveEvidence(faulty={IDS[0]: "XID 79", IDS[1]: "XID 48"}),
 )
 LEFT = replace(failure(EndingKind.FAILED), ending=Ending(EndingKind.FAILED, 75, "exited with code 75"))
 """A rank that asks for its own suspension."""
@@ -117,6 +124,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
         *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
+        *(events.PassiveEvidenceCollected(**about, evidence=seen) for seen in PASSIVE),
         events.ProgressStopped(**about, sentence="no rank has made progress for 900 s"),
         events.TrainingContinued(**about, sentence="its ranks report progress"),
         *(
@@ -154,6 +162,7 @@ def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[eve
         events.RankSilent(**about, instance_id=instance_id, seen_at=now - SILENCE, sentence="it is silent"),
         events.RankHeard(**about, instance_id=instance_id),
         events.RankExited(**about, instance_id=instance_id, sentence="it has ended with code 1"),
+        events.StallReported(**about, instance_id=instance_id, unchanged_s=75.0),
     ]
 
 

@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.events import JobLookDue
+from gpu_recovery.core.heartbeat import AgentReport, GpuHealth
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.execution.evidence import collect_evidence, thresholds_of
 from gpu_recovery.execution.hang_detection import describe_hang
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
 from tests.aws.records import JOB, NOW, later, plan
-from tests.execution.failed_gang import FIRST, failed, loop, two_instances
+from tests.execution.failed_gang import FIRST, SECOND, failed, loop, two_instances
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
 
@@ -66,4 +69,132 @@ def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api)
     store.add_observations(JOB, 1, FIRST, [word])
     assert stands() is None
     store.add_observations(JOB, 1, FIRST, [replace(word, report_id="w", at_s=at_s + 1_195, unchanged_s=1_000.0)])
-    assert stands() == "no rank has made progress for 1005 s, although its instances report"
+    assert stands() == "no rank has made progress for 1005 s, although its instances report; the limit is 900 s"
+
+
+STEPS = {"steps": 30, "step_s": 2.0, "slowest_s": 3.0}
+
+
+def told(at_s: float, unchanged_s: float, rank: int = 0, **changed: object) -> ProgressReport:
+    """A report of a rank that trains in steps of two seconds."""
+    about = {"report_id": f"{rank}/{at_s}", "at_s": NOW.timestamp() + at_s, "rank": rank, "value": 30.0}
+    where = {"instance_id": (FIRST, SECOND)[rank], "unchanged_s": unchanged_s}
+    return ProgressReport(**{**about, **where, **STEPS, **changed})  # type: ignore[arg-type]
+
+
+def found(api: Api, *reports: ProgressReport, at_s: int = 400, **changed: object) -> str | None:
+    """What is said of a running gang at a time, by these reports."""
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=NOW)
+    for report in reports:
+        api.functions.store.add_observations(JOB, 1, report.instance_id, [report])
+    return describe_hang(
+        api.functions.store, loop(api).policy, replace(api.functions.job(), **changed), plan(), later(at_s)
+    )
+
+
+def test_a_gang_with_known_step_times_hangs_after_a_minute(api: Api) -> None:
+    """The bound of short steps."""
+    said = found(api, told(395, 55.0), told(395, 56.0, rank=1))
+    assert said == "no rank has made progress for 60 s, although its instances report; the limit is 60 s"
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        (told(395, 54.0), told(395, 56.0, rank=1)),
+        (told(395, 55.0), told(395, 56.0, rank=1, steps=3)),
+        (told(395, 55.0), told(395, 56.0, rank=1, paused="checkpoint")),
+        (told(310, 1.0, value=29.0, paused="evaluation"), told(345, 36.0, paused="evaluation"), told(395, 45.0)),
+    ],
+    ids=["sooner", "first steps", "in a phase", "after a phase"],
+)
+def test_a_gang_that_may_still_get_on_does_not_hang(api: Api, reports: tuple[ProgressReport, ...]) -> None:
+    """It has not stood still for long enough, or a rank says that this is no usual step."""
+    assert found(api, *reports) is None
+
+
+def test_a_worker_that_was_replaced_has_no_say(api: Api) -> None:
+    """A launcher started the process of the rank again. The first reported as another worker, and no step times."""
+    before = told(100, 0.0, worker="first", steps=None, step_s=None)
+    said = found(api, before, told(395, 80.0), told(395, 80.0, rank=1))
+    assert said is not None and "for 85 s" in said
+
+
+def test_the_limit_of_the_job_and_its_earlier_hangs_count(api: Api) -> None:
+    """Both are in the record of the job."""
+    stands = (told(395, 100.0), told(395, 100.0, rank=1))
+    assert found(api, *stands, hang_stops=1) is None
+    spec = api.functions.job().spec
+    store, policy = api.functions.store, loop(api).policy
+    for own_s, hangs in ((300, False), (90, True)):
+        mine = replace(api.functions.job(), spec=replace(spec, progress_timeout_s=own_s))
+        assert (describe_hang(store, policy, mine, plan(), later(400)) is not None) is hangs
+
+
+def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
+    """The attempt before got over an evaluation of 50 s, so this attempt may evaluate as well."""
+    store = api.functions.store
+    former = replace(plan(), attempt=1)
+    store.begin_attempt(former)
+    store.add_observations(JOB, 1, FIRST, [told(0, 0.0, slowest_s=50.0)])
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=NOW, attempt=2)
+    store.begin_attempt(replace(plan(), attempt=2))
+    policy, running = loop(api).policy, api.functions.job()
+    for unchanged_s, hangs in ((94.0, False), (95.0, True)):
+        store.add_observations(JOB, 2, FIRST, [told(390 + unchanged_s / 100, unchanged_s + unchanged_s / 100)])
+        said = describe_hang(store, policy, running, replace(plan(), attempt=2), later(395))
+        assert (said is not None) is hangs, said
+
+
+def test_what_counts_as_a_stall_in_the_diagnosis_follows_the_step_times_too(api: Api) -> None:
+    """A gang that is stopped after a minute has stood still for long enough to say so."""
+    found(api, told(395, 70.0), told(395, 70.0, rank=1))
+    context = loop(api)
+    evidence = collect_evidence(context.store, lambda *_: (), context.policy, api.functions.job(), plan(), later(400))
+    assert thresholds_of(context.policy, evidence.stalled_s).stalled_s == 60.0
+    assert thresholds_of(context.policy).stalled_s == 900.0
+
+
+# -- a program that reports no progress --------------------------------------------------------------------------------
+
+
+def beats(api: Api, idle: tuple[int | None, int | None], seen: int = 3_990) -> None:
+    """Both agents were heard last at `seen`; since when the GPUs of each are idle, None: they work."""
+    for name, since in zip((FIRST, SECOND), idle, strict=True):
+        if since is not None:
+            save(api, name, 1, since, "0000")
+        save(api, name, 2, seen, "0000" if since is not None else "0060")
+
+
+def save(api: Api, name: str, sequence: int, at_s: int, utilisation: str) -> None:
+    """One report of an agent, as the node API receives it."""
+    report = AgentReport(name, "boot", 10.0 + at_s, sequence, health=GpuHealth.OK, utilisation=utilisation, running=())
+    HeartbeatReceiver(replace(loop(api), clock=lambda: later(at_s))).receive(report)
+
+
+@pytest.mark.parametrize(
+    ("idle", "seen", "says"),
+    [
+        ((2_100, 2_190), 3_990, "every GPU has been idle for 1810 s after it had worked, and no rank reports progress"),
+        ((2_100, 2_300), 3_990, None),
+        ((2_100, None), 3_990, None),
+        ((None, 2_100), 3_990, None),
+        ((-30, 2_100), 3_990, None),
+        ((2_100, 2_100), 3_700, None),
+    ],
+    ids=["idle", "not for long", "one works", "the first works", "never worked", "not heard of"],
+)
+def test_a_job_without_progress_reports_hangs_if_every_gpu_is_idle_after_work(
+    api: Api, idle: tuple[int | None, int | None], seen: int, says: str | None
+) -> None:
+    """Nothing else shows a program that waits for ever for its storage or its data."""
+    beats(api, idle, seen)
+    assert found(api, at_s=4_000) == says
+
+
+def test_a_report_of_a_working_gpu_ends_the_idleness(api: Api) -> None:
+    """It counts anew from the next idle report; an agent that does not tell ends it too."""
+    for sequence, at_s, utilisation in ((1, 0, "00"), (2, 15, "00"), (3, 30, "01"), (4, 45, "00"), (5, 60, "")):
+        save(api, FIRST, sequence, at_s, utilisation)
+        since = api.functions.store.load_heartbeats((FIRST,))[FIRST].idle_since
+        assert since == {0: NOW, 15: NOW, 30: None, 45: later(45), 60: None}[at_s]

@@ -36,6 +36,7 @@ def test_everything_that_may_be_said() -> None:
         "user": "ada",
         "attempts_max": 5,
         "max_runtime_s": 3_600,
+        "progress_timeout_s": 600,
         "task_definition": "gpu-training:17",
         "name": "Night.run_1-b",
     }
@@ -51,6 +52,7 @@ def test_everything_that_may_be_said() -> None:
         5,
         3_600,
         name=document["name"],
+        progress_timeout_s=600,
     )
 
 
@@ -107,6 +109,8 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("attempts_max", 21),
         ("attempts_max", "3"),
         ("attempts_max", True),
+        ("progress_timeout_s", 9),
+        ("progress_timeout_s", "600"),
         ("max_runtime_s", 59),
         ("max_runtime_s", 90 * 86_400 + 1),
         ("max_runtime_s", 60.5),

@@ -301,6 +301,34 @@ def test_a_failure_that_an_agent_reports_is_looked_into_soon(agent: Agent) -> No
     assert job.look_at is not None and NOW < job.look_at <= later(60)
 
 
+@pytest.mark.parametrize(
+    ("changed", "polled"),
+    [
+        ({}, True),
+        ({"unchanged_s": 59.0}, False),
+        ({"paused": "evaluation"}, False),
+        ({"steps": 10}, False),
+        ({"steps": None}, False),
+        ({"job": OTHER_JOB}, False),
+    ],
+)
+def test_a_rank_that_stands_still_for_too_long_has_the_gang_polled_now(
+    agent: Agent, changed: dict[str, Any], polled: bool
+) -> None:
+    """The command is left to the executor, and the same stall brings the poll forward once in half a minute."""
+    progress = {"type": "progress", "job": JOB, "attempt": 1, "rank": 0, "value": 40, "unchanged_s": 61.5}
+    progress |= {"steps": 35, "step_s": 2.5, "slowest_s": 4.0, "age_s": 0.1} | changed
+    for number in (1, 2):
+        body = BEAT | {"sequence": number, "running": [RANK], "diagnosis": [{"id": f"p{number}"} | progress]}
+        assert agent.call(REPORTS, body).status == 200
+    job = agent.functions.job()
+    orders = [type(pending.command).__name__ for pending in job.commands]
+    assert orders == (["ObserveAttempt"] if polled else [])
+    assert job.look_at == (later(120) if polled else None)
+    decided = [line for line in agent.functions.logged("job_decided") if line["event_type"] == "StallReported"]
+    assert [line["outcome"] for line in decided] == (["APPLIED", "IGNORED"] if polled else [])
+
+
 def test_an_instance_that_reports_all_the_time_is_told_to_wait(agent: Agent) -> None:
     """429 with Retry-After, after 120 reports in five minutes."""
     answers = [agent.call(REPORTS, BEAT | {"sequence": number}).status for number in range(1, 125)]

@@ -20,7 +20,8 @@ from gpu_recovery_client import diagnosis
 from sandbox.trainers.plain_python import VECTOR, CollectiveTimeout, RankGroup, TrainerSettings, say, stop_on_sigterm
 from tests.agent.flight_recorder.dumps import dump, entry, pickled
 
-LAST = 10
+LAST = 40
+"""Steps until the collective that hangs: enough for the step times to be known."""
 MINUTE_NS = 60_000_000_000
 PIPE_EVERY_S = 1.0
 """TORCH_NCCL_COORD_CHECK_MILSEC: how often PyTorch looks at its pipe."""

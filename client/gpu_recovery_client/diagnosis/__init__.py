@@ -20,6 +20,7 @@ docs/training.md is the guide.
 - gpu_probe.py      a computation with a known result
 - gpu_state.py      what NVML reports: ECC errors, memory, processes
 - timings.py        calls of workers, weight synchronisations, progress
+- step_times.py     intervals between two changes of the progress
 - worker_health.py  memory, CPU, network and requests of a worker
 - nccl_log.py       lines of NCCL's log
 - event_tracker.py  events between train and rollout
@@ -40,7 +41,7 @@ from .nccl_log import nccl_log_monitor
 from .partial_results import most_results
 from .reporter import configure
 from .stages import operation, stage
-from .timings import progress, rpc_timing, weight_sync_timing
+from .timings import pause, progress, rpc_timing, weight_sync_timing
 from .worker_endpoint import ReceivedEvent, WorkerEndpoint, worker_endpoint
 from .worker_health import health_reporter, processing
 
@@ -57,6 +58,7 @@ __all__ = [
     "most_results",
     "nccl_log_monitor",
     "operation",
+    "pause",
     "processing",
     "progress",
     "rpc_timing",

@@ -9,6 +9,7 @@ from typing import Any
 
 from .reporter import ObservationReporter, reporter, sentence
 from .sender import log
+from .step_times import StepTimes
 
 HEARTBEAT_S = 10.0
 """Seconds between two reports of progress."""
@@ -121,12 +122,18 @@ def weight_sync_timing(
 
 
 class ProgressHeartbeat:
-    """Reports the progress of this process every HEARTBEAT_S, also if there is none: so a hang is visible."""
+    """Reports the progress of this process every HEARTBEAT_S, also if there is none: so a hang is visible.
+
+    Each report has the step times so far, from which the server derives how long the process may stay without progress.
+    """
 
     def __init__(self, process_reporter: ObservationReporter) -> None:
         self.reporter, self._now = process_reporter, process_reporter.sender.now
         self._value: float | None = None
-        self._since = 0.0
+        self._since = self._now()
+        self._times = StepTimes()
+        self._pauses: list[str] = []
+        self._paused_between = False
         process_reporter.sender.every(HEARTBEAT_S, self.send)
 
     @property
@@ -136,13 +143,33 @@ class ProgressHeartbeat:
 
     def made(self, value: float) -> None:
         """Record the progress so far. A lower value is recorded as well."""
-        if value != self._value:
-            self._value, self._since = value, self._now()
+        if value == self._value:
+            return
+        now = self._now()
+        if self._value is not None and not self._paused_between:
+            self._times.add(now - self._since)
+        self._paused_between = bool(self._pauses)
+        self._value, self._since = value, now
+
+    @contextmanager
+    def pausing(self, name: str) -> Iterator[None]:
+        """Run a phase without progress. The time without progress counts from the end of the phase."""
+        self._pauses.append(name)
+        self._paused_between = True
+        try:
+            yield
+        finally:
+            self._pauses.remove(name)
+            self._since = self._now()
 
     def send(self) -> None:
         """Send one report of progress."""
-        if self._value is not None:
-            self.reporter.send("progress", value=self._value, unchanged_s=round(self._now() - self._since, 1))
+        if self._value is None:
+            return
+        pauses = self._pauses[-1:]
+        fields: dict[str, Any] = {"paused": pauses[0]} if pauses else {}
+        unchanged_s = round(self._now() - self._since, 1)
+        self.reporter.send("progress", value=self._value, unchanged_s=unchanged_s, **self._times.fields(), **fields)
 
 
 _progressing: list[ProgressHeartbeat] = []
@@ -150,12 +177,27 @@ _progressing: list[ProgressHeartbeat] = []
 
 def progress(value: float) -> None:
     """Report how far the training is: a step or another number that only grows. Cheap enough for every step."""
-    current = reporter()
-    if not _progressing or _progressing[0].reporter is not current:
-        _progressing[:] = [ProgressHeartbeat(current)]
-    _progressing[0].made(float(value))
+    _heartbeat().made(float(value))
+
+
+@contextmanager
+def pause(name: str) -> Iterator[None]:
+    """Mark a phase in which the program makes no progress although it works: an evaluation, or a checkpoint.
+
+    During the phase the job does not count as hung before `progress_timeout_s` of the deployment. The phase is no part
+    of the step times.
+    """
+    with _heartbeat().pausing(str(name)):
+        yield
 
 
 def last_progress() -> float | None:
     """Return the last value that this process gave to `progress`; None if it gave none."""
     return _progressing[0].value if _progressing else None
+
+
+def _heartbeat() -> ProgressHeartbeat:
+    current = reporter()
+    if not _progressing or _progressing[0].reporter is not current:
+        _progressing[:] = [ProgressHeartbeat(current)]
+    return _progressing[0]

@@ -131,6 +131,11 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
             update.set("utilisation", beat.utilisation)
         else:  # the utilisation of an earlier report would be shown as the present utilisation
             update.removed.append(update.name("utilisation"))
+        if beat.idle_since is not None:
+            idle = update.name("idle_since")
+            update.sets.append(f"{idle} = if_not_exists({idle}, {update.value(beat.idle_since)})")
+        else:
+            update.removed.append(update.name("idle_since"))
     for log, rank in beat.ranks.items():
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:

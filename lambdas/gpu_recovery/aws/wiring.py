@@ -98,6 +98,7 @@ def recovery() -> Recovery:
         decision_log=PowertoolsDecisionLog(logger, metrics),
         adoption=environment.adoption,
         for_each=in_parallel,
+        wait=sleep,
         channels=(Channel.MAIL, Channel.CHAT) if environment.chat_topic_arn else (Channel.MAIL,),
         ray=QueuedRayCommands(ray_queue()) if environment.ray_queue_url else None,
     )

@@ -1,6 +1,6 @@
 """Utilisation of the GPUs of an instance: its text in a heartbeat, and its part of the fleet map.
 
-The web console shows it. No decision reads it.
+The web console shows it. Hang detection reads whether all GPUs are idle.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def utilisation_text(reported: Any) -> str:
         return ""
     values = bytes(_percent(value) for value in reported[:GPUS_MAX])
     return values.hex() if any(value != UNKNOWN for value in values) else ""
+
+
+def all_idle(text: str) -> bool:
+    """Return whether the utilisation of every GPU is known, and is zero."""
+    return bool(text) and not text.strip("0")
 
 
 def map_part(text: str) -> bytes:

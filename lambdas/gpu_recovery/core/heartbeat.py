@@ -232,6 +232,8 @@ class Heartbeat:
     run:          id of the start of the present agent.
     past_runs:    runs of the agents that were replaced, the latest last.
     doubled_at:   time of the last notification about two agents on the instance.
+    idle_since:   first report since which every report has shown all GPUs idle. None if a GPU works, or if the agent
+        does not report the utilisation.
     """
 
     instance_id: str
@@ -253,6 +255,7 @@ class Heartbeat:
     past_runs: tuple[str, ...] = ()
     doubled_at: datetime | None = None
     utilisation: str = ""
+    idle_since: datetime | None = None
 
 
 class ReportFreshness(StrEnum):

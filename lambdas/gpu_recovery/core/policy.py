@@ -27,6 +27,13 @@ class Preset(StrEnum):
     ADAPTIVE = "adaptive"
 
 
+class GangCheck(StrEnum):
+    """When the whole gang is checked before a failed job continues."""
+
+    ALWAYS = "always"
+    WITHOUT_EVIDENCE = "without_evidence"
+
+
 PERCENT_MAX = 100
 CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 """Seconds that a health check may take, by DCGM run level (`health_check/settings.py`).
@@ -100,9 +107,25 @@ class RecoveryPolicy:
 
     The job is relaunched without that instance, and no other instance is checked.
     """
-    progress_timeout_s: int = 900
-    """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped."""
+    gang_check: GangCheck = GangCheck.WITHOUT_EVIDENCE
+    """Whether the whole gang is checked after each failure, or only without passive evidence of the node agents.
 
+    The gang is checked in any case if the job fails again without a stable run between.
+    """
+    progress_timeout_s: int = 900
+    """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped.
+
+    This is the upper bound. Where the step times of the job are known, a shorter timeout follows from them.
+    """
+    progress_timeout_min_s: int = 60
+    """Lower bound in seconds of the timeout that follows from the step times of a job."""
+    progress_timeout_steps: int = 8
+    """Median steps without progress after which a job counts as hung, between the two bounds."""
+    idle_timeout_s: int = 1_800
+    """Seconds for which every GPU of a job that reports no progress may be idle after it has worked.
+
+    After that the job counts as hung and is stopped.
+    """
     recovered_after_s: int = 60
     """Seconds that a relaunched job must run before it counts as recovered, if it reports no progress.
 
@@ -287,6 +310,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         require_verdict_document=False,
         diagnose=False,
         check_in_background=False,
+        gang_check=GangCheck.ALWAYS,
         recover_timeout_s=7_200,
     ),
     Preset.ADAPTIVE: RecoveryPolicy(),

@@ -40,6 +40,10 @@ def always() -> bool:
     return True
 
 
+def not_at_all(seconds: float) -> None:
+    """Return at once: the default of `wait`."""
+
+
 def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
     """Call `work` for each of `items`, one after the other. A function with spare threads passes its own ForEach."""
     for item in items:
@@ -100,6 +104,7 @@ class ExecutionContext:
     submitted: the text that the job was submitted with, if the caller has it; None: it is loaded from the store.
     hops:      the number of messages in a row that led to this invocation; see `Recovery.hops`.
     has_time:  returns whether there is time for another part of a command.
+    wait:      waits for some seconds within the invocation.
     """
 
     store: Store
@@ -111,6 +116,7 @@ class ExecutionContext:
     submitted: str | None = None
     hops: int = 0
     has_time: Callable[[], bool] = always
+    wait: Callable[[float], object] = not_at_all
 
 
 DONE = CommandResult()

@@ -10,6 +10,7 @@ from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.passive_evidence import collect_passive_evidence
 
 if TYPE_CHECKING:
     from gpu_recovery.execution.evidence import LogTail
@@ -29,6 +30,8 @@ def gather_evidence(context: ExecutionContext, job: Job, pending: PendingCommand
         found_events.append(events.Diagnosed(at=context.now, attempt=command.attempt, conclusion=diagnosis_result))
     if job.heard_again == command.attempt:
         found_events += _checks_event(context, job, command.attempt)
+    else:
+        found_events += _passive_event(context, job, command.attempt)
     return CommandResult(tuple(FollowUp(job.job_id, event) for event in found_events))
 
 
@@ -39,6 +42,15 @@ def _checks_event(context: ExecutionContext, job: Job, attempt: int) -> tuple[ev
         return ()
     event = missed_event(job.status, progress, plan, context.now, evidence_recollected=True)
     return () if event is None else (event,)
+
+
+def _passive_event(context: ExecutionContext, job: Job, attempt: int) -> tuple[events.JobEvent, ...]:
+    """Return the event of the passive evidence; nothing if it would decide nothing."""
+    plan = context.store.load_plan(job.job_id, attempt)
+    evidence = collect_passive_evidence(context, job, plan) if plan is not None else None
+    if evidence is None:
+        return ()
+    return (events.PassiveEvidenceCollected(at=context.now, attempt=attempt, evidence=evidence),)
 
 
 def diagnose_attempt(context: ExecutionContext, job: Job, attempt: int, log_tail: LogTail) -> DiagnosisResult | None:

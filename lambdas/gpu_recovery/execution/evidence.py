@@ -19,6 +19,7 @@ from gpu_recovery.core.diagnosis.observations import (
     LogFinding,
     Observation,
     ProbeReport,
+    ProgressReport,
     RestartReport,
     SilenceReport,
     StageReport,
@@ -37,9 +38,11 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.logs.classify import classify
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.progress_timeout import progress_timeout
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
+from gpu_recovery.execution.hang_detection import newest_by_reporter
 from gpu_recovery.ports.store import HeartbeatStore, Store
 
 LOG_LINES_PER_RANK = 400
@@ -84,6 +87,7 @@ class Evidence:
     unread_logs: the reason why the log of a rank could not be read, by rank.
     history:     fault scores of the attempt's instances.
     error_line:  the error in the output of the rank that failed first, masked; "" if its output names none.
+    stalled_s:   seconds without progress that are strong evidence of a hang; None: as long as the policy says.
     """
 
     reports: tuple[Observation, ...]
@@ -91,15 +95,25 @@ class Evidence:
     unread_logs: Mapping[int, str]
     history: History
     error_line: str = ""
+    stalled_s: float | None = None
 
     def diagnosis(self, policy: RecoveryPolicy, now: datetime) -> Diagnosis:
         """Return the diagnosis of this evidence at `now`."""
-        return diagnose(self.reports, self.topology, self.history, now.timestamp(), thresholds_of(policy))
+        return diagnose(
+            self.reports, self.topology, self.history, now.timestamp(), thresholds_of(policy, self.stalled_s)
+        )
 
 
-def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
-    """Return the diagnosis thresholds, with the values that the policy sets."""
-    return Thresholds(silent_s=float(policy.suspect_s), stalled_s=float(policy.progress_timeout_s))
+def thresholds_of(policy: RecoveryPolicy, stalled_s: float | None = None) -> Thresholds:
+    """Return the diagnosis thresholds, with the values that the policy sets.
+
+    Args:
+        stalled_s: seconds without progress that are strong evidence of a hang; None: as long as the policy says.
+    """
+    return Thresholds(
+        silent_s=float(policy.suspect_s),
+        stalled_s=float(policy.progress_timeout_s) if stalled_s is None else stalled_s,
+    )
 
 
 def collect_evidence(
@@ -128,7 +142,9 @@ def collect_evidence(
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
     quoted = error_line(output.get(_failed_first(job, plan), ()))
     topology = topology_of(plan, instances, not_output, job.spec.env.get(ROLE_VARIABLE, ""))
-    return Evidence(reports, topology, unread, History(lemons), quoted)
+    told = [report for report in not_output if isinstance(report, ProgressReport) and report.value is not None]
+    stalled_s = progress_timeout(newest_by_reporter(told), policy, job.spec.progress_timeout_s).seconds
+    return Evidence(reports, topology, unread, History(lemons), quoted, stalled_s)
 
 
 def topology_of(

@@ -84,6 +84,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         entrypoint_resources=body.entrypoint_resources or {},
         image=body.image or "",
         name=body.name or "",
+        progress_timeout_s=body.progress_timeout_s,
     )
 
 

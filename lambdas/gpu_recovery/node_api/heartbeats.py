@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from gpu_recovery.core import events
+from gpu_recovery.core.gpu_utilisation import all_idle
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
     DUPLICATE_AGENT_REMINDER,
@@ -33,6 +34,7 @@ from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
+from gpu_recovery.node_api.stalls import stall_events
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
 from gpu_recovery.recovery import NotificationFailed, Recovery
@@ -113,6 +115,7 @@ class HeartbeatReceiver:
             sentence=report.sentence[:SENTENCE_MAX],
             run=report.run,
             utilisation=report.utilisation if self.gauges is not None else "",
+            idle_since=now if all_idle(report.utilisation) else None,
         )
         before = self._save_heartbeat(beat, present, by)
         known_digest = before.digest if before is not None else ""
@@ -134,6 +137,8 @@ class HeartbeatReceiver:
         left_out = save_observations(
             recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
         )
+        for job_id, stall in stall_events(report, ranks, recovery.policy, now):
+            self._handle_event(job_id, stall)
         if report.inventory is not None and not inventory_waits and self.gauges and recovery.has_time():
             self.gauges.record(report.instance_id, report.inventory, now)
         inventory_missing = bool(report.digest) and report.inventory is None and known_digest != report.digest

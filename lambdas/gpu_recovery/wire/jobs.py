@@ -123,6 +123,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "entrypoint": job.spec.entrypoint,
         "image": job.spec.image or None,
         "max_runtime_s": job.spec.max_runtime_s,
+        "progress_timeout_s": job.spec.progress_timeout_s,
         "suspend_grace_s": job.spec.suspend_grace_s,
         "checkpoint_dir": job.spec.checkpoint_dir,
         "suspended_for": job.suspended_for or None,

@@ -13,6 +13,7 @@ from gpu_recovery.core.diagnosis.observations import RequestState, RpcStage
 from gpu_recovery_client import diagnosis
 from gpu_recovery_client.diagnosis import nccl_log, worker_health
 from gpu_recovery_client.diagnosis.gpu_state import Nvml
+from gpu_recovery_client.diagnosis.step_times import RECENT_MAX, WARM_UP, StepTimes
 
 from tests.client.training_process import Clock, Ear, FakeNvml, FakeTorch, with_torch
 
@@ -126,6 +127,38 @@ def test_rows_12_and_13_progress_is_told_whether_there_is_any_or_not(ear: Ear, c
         found += ear.reports()
     assert [one.value for one in found] == [1.0, 3.0, 3.0, 3.0, 2.0]
     assert [one.unchanged_s >= least for one, least in zip(found, (0, 0, 10, 20, 0), strict=True)] == [True] * 5
+
+
+def test_the_step_times_are_told_without_the_first_steps_and_without_marked_phases(ear: Ear, clock: Clock) -> None:
+    """Compilation is no step, and neither is an evaluation that the program marks."""
+    for step, passed in enumerate((90.0, 60.0, 3.0, 3.0, 3.0, 3.0, *[2.0] * 30, 7.0)):
+        diagnosis.progress(step)
+        clock.at += passed
+    diagnosis.progress(100)
+    with diagnosis.pause("evaluation"):
+        clock.at += 200.0
+        paused = ear.reports()[-1]
+        clock.at += 100.0
+    clock.at += 11.0
+    after = ear.reports()[-1]
+    diagnosis.progress(101)
+    clock.at += 4.0
+    diagnosis.progress(102)
+    clock.at += 10.0
+    last = ear.reports()[-1]
+    assert (paused.paused, paused.unchanged_s) == ("evaluation", 200.0)
+    assert (after.paused, after.unchanged_s, after.value) == ("", 11.0, 100.0)
+    assert (after.steps, after.step_s, after.slowest_s) == (32, 2.0, 7.0)
+    assert (last.steps, last.step_s, last.slowest_s) == (33, 2.0, 7.0)
+
+
+def test_step_times_take_the_same_memory_after_any_number_of_steps() -> None:
+    """The median follows the newest steps, and the longest is kept."""
+    times = StepTimes()
+    for seconds in (*[0.1] * WARM_UP, 9.0, *[1.0] * 100, *[4.0] * RECENT_MAX):
+        times.add(seconds)
+    assert times.fields() == {"steps": 101 + RECENT_MAX, "step_s": 4.0, "slowest_s": 9.0}
+    assert len(times._recent) == RECENT_MAX
 
 
 # -- rows 36 and 38: the worker ----------------------------------------------------------------------------------------

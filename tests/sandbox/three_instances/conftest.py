@@ -15,7 +15,7 @@ from tests.sandbox.time_sharing import Shared
 POLICY = {
     "poll_interval_s": 5,
     "pending_retry_s": 5,
-    "progress_timeout_s": 12,
+    "progress_timeout_min_s": 12,
     "reboot_settle_s": 4,
     "reboot_timeout_s": 60,
     "relapse_window_s": 1,  # one test after the other breaks the GPU of an instance

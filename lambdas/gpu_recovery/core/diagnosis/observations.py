@@ -120,11 +120,20 @@ class ProgressReport(Observation):
     status: HTTP status, 200 if the worker answered.
     unchanged_s: seconds since the value last changed, by the worker's own clock. A stall may be older than the stored
         observations.
+    steps: number of the worker's intervals between two changes of the value, without its first and its pauses. The next
+        two fields are about these intervals.
+    step_s: median of the newest intervals in seconds.
+    slowest_s: longest interval in seconds.
+    paused: name of the phase without progress that the program is in, such as "evaluation"; "" if it is in none.
     """
 
     value: float | None = None
     status: int = 200
     unchanged_s: float | None = None
+    steps: int | None = None
+    step_s: float | None = None
+    slowest_s: float | None = None
+    paused: str = ""
 
 
 @frozen_dataclass(kw_only=True)

@@ -44,6 +44,7 @@ from gpu_recovery.core.events.job import (
     JobPlaced,
     LaunchRefused,
     NewerTaskSeen,
+    PassiveEvidenceCollected,
     ProgressStopped,
     RankExited,
     RankFailed,
@@ -52,6 +53,7 @@ from gpu_recovery.core.events.job import (
     RepairEnded,
     ResourcesShort,
     ResumeRequested,
+    StallReported,
     SuspendRequested,
     TrainingContinued,
 )
@@ -86,6 +88,7 @@ __all__ = [
     "LaunchRefused",
     "MachineSeen",
     "NewerTaskSeen",
+    "PassiveEvidenceCollected",
     "ProgressStopped",
     "QuarantineRequested",
     "RankExited",
@@ -100,6 +103,7 @@ __all__ = [
     "RepairRequested",
     "ResourcesShort",
     "ResumeRequested",
+    "StallReported",
     "SuspendRequested",
     "TrainingContinued",
 ]

@@ -10,6 +10,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
+from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.task import RankFailure
 
 
@@ -121,6 +122,13 @@ class Diagnosed(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class PassiveEvidenceCollected(JobEvent):
+    """The reports of the node agents since the failure of the attempt were collected (`core.passive_evidence`)."""
+
+    evidence: PassiveEvidence
+
+
+@frozen_dataclass(kw_only=True)
 class ProgressStopped(JobEvent):
     """No rank of the attempt makes progress, although all ranks run and send heartbeats; `sentence` says since when."""
 
@@ -206,6 +214,17 @@ class RankExited(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class StallReported(JobEvent):
+    """A process of the rank on this instance has reported the same progress for `unchanged_s` seconds: too long.
+
+    Whether the whole gang hangs is asked afterwards.
+    """
+
+    instance_id: str
+    unchanged_s: float
+
+
+@frozen_dataclass(kw_only=True)
 class CancelRequested(JobEvent):
     """The user `by` asked to end the job; with `force`, the node agents end the ranks, too."""
 
@@ -275,6 +294,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     RankFailed,
     AllRanksStopped,
     Diagnosed,
+    PassiveEvidenceCollected,
     ProgressStopped,
     TrainingContinued,
     InstancesChecked,
@@ -284,6 +304,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     RankSilent,
     RankHeard,
     RankExited,
+    StallReported,
     CancelRequested,
     SuspendRequested,
     ResumeRequested,

@@ -36,6 +36,7 @@ from gpu_recovery.core.job.completion import (
     with_cool_down,
 )
 from gpu_recovery.core.job.diagnosis_result import SHARED_STORAGE, DiagnosisResult
+from gpu_recovery.core.job.gang_check import check_to_come
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -51,7 +52,7 @@ wrong end costs the whole run."""
 
 def skips_checks(job: Job) -> bool:
     """Return whether the job skips the checks of its last attempt. A suspected instance is still checked separately."""
-    return job.diagnosed is not None and job.diagnosed.spares
+    return job.unchecked == job.attempt > 0 or (job.diagnosed is not None and job.diagnosed.spares)
 
 
 def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> Step | Ignore:
@@ -68,6 +69,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
     changes = {
         "conclusion": replace(diagnosis, spares=True),
         "attempts_counted": job.attempts_counted + 1,
+        "unchecked": job.attempt,
         **remedy_outcomes.failed_again(job, diagnosis, (), context),
     }
     if diagnosis.excluded_instances:
@@ -112,17 +114,11 @@ def _checks_of(
 
     The instance record drops the job's claim before the check starts.
     """
-    order = _check_to_come(job)
+    order = check_to_come(job)
     if order is None:
         return ()
     request = replace(order.request, focus=diagnosis.gpus)
     return tuple(commands.TellInstance(instance, request) for instance in in_background)
-
-
-def _check_to_come(job: Job) -> commands.CheckInstances | None:
-    """Return the pending command to check the instances of this attempt, or None if it was carried out."""
-    checks = (pending.command for pending in job.commands if isinstance(pending.command, commands.CheckInstances))
-    return next((check for check in checks if check.attempt == job.attempt), None)
 
 
 def restart_changes(job: Job, diagnosis: DiagnosisResult | None, context: DecisionContext) -> dict[str, Any]:
@@ -156,7 +152,7 @@ def _may_skip_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCont
 
     If the job was restarted for the same cause in the attempt before and failed again soon, its instances are checked.
     """
-    order = _check_to_come(job)
+    order = check_to_come(job)
     begun = order is None or bool(order.request.suspect) or job.heard_again == job.attempt
     again = _is_same_fault(job, diagnosis) and not is_stable(job, context)
     return not begun and (diagnosis.needs_person or not again)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.job import gang_check
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
@@ -42,6 +43,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         "found_dead": (),
         "suspended_for": "",
         "short_of": "",
+        "check_if_unused": "",
     }
     chosen = set(event.instances)
     left = tuple(instance for instance in job.instances if instance not in chosen)
@@ -50,6 +52,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         to_be_checked = _to_be_checked(job)
         claimed = tuple(instance for instance in left if instance in to_be_checked)
         orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke_scheduler(job))
+    orders = (*orders, *gang_check.check_of_unused(job, chosen, context))
     return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
 
 

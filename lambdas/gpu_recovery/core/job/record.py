@@ -216,6 +216,14 @@ class ListedJob:
     repairs: int = 0
     """Number of instances that were repaired, or checked in the background, for this job. A stable run resets the
     number if the policy says `stable_run_resets_attempts`."""
+    unchecked: int = 0
+    """The last attempt after which the job continued without a check of its gang; 0 after a check or a stable run."""
+    check_if_unused: str = ""
+    """The instance on which the gang failed first. It is checked if the next attempt runs without it; "" for none."""
+    hang_stops: int = 0
+    """Number of stops of the gang for a hang that are not forgotten. Each lengthens the next progress timeout."""
+    hang_run_s: int = 0
+    """Longest run in seconds that was stopped for such a hang."""
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()

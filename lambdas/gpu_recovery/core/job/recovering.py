@@ -43,6 +43,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     assessment = assess(job, results, context.policy)
     changes = {
         "attempts_counted": job.attempts_counted + 1,
+        "unchecked": 0,
         **repeat_offender.updated_suspicions(job, results, context.policy),
     }
     blamed = [instance for instance, result in results.items() if result.outcome.blames_hardware]

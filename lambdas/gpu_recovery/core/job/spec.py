@@ -106,6 +106,7 @@ class JobSpec:
             workers run in it.
         runtime_env: Ray's description of the driver's environment, as JSON text; "" for none.
         name: name that the user gave to the job, "" for none. Several jobs may have the same name.
+        progress_timeout_s: seconds without progress after which the job counts as hung; None: the policy decides.
     """
 
     workload: str
@@ -130,3 +131,4 @@ class JobSpec:
     entrypoint_resources: Mapping[str, int] = field(default_factory=dict)
     image: str = ""
     name: str = ""
+    progress_timeout_s: int | None = None

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job import diagnosing, launching, lost_contact, recovering, stopping, suspension
+from gpu_recovery.core.job import diagnosing, gang_check, launching, lost_contact, recovering, stopping, suspension
 from gpu_recovery.core.job.adoption import newer_task
 from gpu_recovery.core.job.assessment import incident_since
 from gpu_recovery.core.job.deadlines import deadlines
@@ -252,6 +252,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.RUNNING, events.RankHeard): Transition.to(lost_contact.heartbeat_received, _S.RUNNING),
     (_S.RUNNING, events.SuspendRequested): Transition.to(suspension.suspend, _S.SUSPENDING),
     (_S.RUNNING, events.ProgressStopped): Transition.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
+    (_S.RUNNING, events.StallReported): Transition.to(stopping.stall_reported, _S.RUNNING),
     (_S.RUNNING, events.TrainingContinued): Transition.to(launching.recovered, _S.RUNNING),
     (_S.LOST, events.RankSilent): Transition.to(lost_contact.heartbeat_timed_out, _S.LOST),
     (_S.LOST, events.RankHeard): Transition.to(lost_contact.heartbeat_received, _S.LOST, _S.RUNNING),
@@ -281,6 +282,9 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
     (_S.DIAGNOSING, events.Diagnosed): Transition.to(diagnosing.diagnosed, _S.DIAGNOSING, *_AFTER_DIAGNOSIS),
+    (_S.DIAGNOSING, events.PassiveEvidenceCollected): Transition.to(
+        gang_check.passive_evidence, _S.RECOVERING, _S.SUSPENDED
+    ),
     (_S.DIAGNOSING, events.InstancesChecked): Transition.to(
         recovering.checks_complete, _S.DIAGNOSING, *_AFTER_DIAGNOSIS
     ),
@@ -335,10 +339,16 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
     **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, *_LEAVING),
     **ignored("the next step is decided already", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
+    **ignored("not every rank of it has ended", events.PassiveEvidenceCollected, *_UNDER_WAY, *_LEAVING),
+    **ignored("the next step is decided already", events.PassiveEvidenceCollected, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
     **ignored("not every rank is known to run: this status has a deadline", events.ProgressStopped, *_NOT_YET_RUNNING),
     **ignored("its missing heartbeat is being examined", events.ProgressStopped, _S.LOST),
     **ignored("the gang is leaving already", events.ProgressStopped, *_LEAVING),
     **ignored("the attempt has ended", events.ProgressStopped, *_NO_RANKS),
+    **ignored("not every rank is known to run: this status has a deadline", events.StallReported, *_NOT_YET_RUNNING),
+    **ignored("its missing heartbeat is being examined", events.StallReported, _S.LOST),
+    **ignored("the gang is leaving already", events.StallReported, *_LEAVING),
+    **ignored("the attempt has ended", events.StallReported, *_NO_RANKS),
     **ignored("not every rank is known to run", events.TrainingContinued, *_NOT_YET_RUNNING),
     **ignored("its missing heartbeat is being examined", events.TrainingContinued, _S.LOST),
     **ignored("the gang is leaving already", events.TrainingContinued, *_LEAVING),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from gpu_recovery.core import commands, events
@@ -26,9 +27,12 @@ from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
+from gpu_recovery.core.progress_timeout import are_hangs_forgotten
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 
+STALL_AGAIN = timedelta(seconds=30)
+"""Time after a poll in which a stall that a rank reports leads to no other poll."""
 REBOOTS_FROM_TRY = 2
 """The deadline of STOPPING, counted from 1, at which instances are rebooted to end ranks that cannot be stopped."""
 
@@ -67,10 +71,31 @@ def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -
     """Stop a gang whose ranks all run without progress. The next steps are those of a failed rank."""
     step = stop(job, StopPurpose.DIAGNOSE, event.sentence, context)
     if not job.is_observed(context.policy):
-        return step
+        ran_s = int((context.now - (job.running_at or context.now)).total_seconds())
+        hangs = {"hang_stops": job.hang_stops + 1, "hang_run_s": max(job.hang_run_s, ran_s)}
+        return replace(step, changes={**step.changes, **hangs})
     if job.reason.startswith("observe-only"):
         return Ignore("that is recorded, and this job is only observed")
     return record_only(job, step, {})
+
+
+def stall_reported(job: Job, event: events.StallReported, context: DecisionContext) -> Step | Ignore:
+    """Ask now whether the whole gang hangs, because the process of one rank reports no progress for too long.
+
+    The answer may be that other ranks make progress. The same process reports again, so the question is not repeated
+    within `STALL_AGAIN`.
+    """
+    if event.instance_id not in job.instances:
+        return Ignore("no rank of this attempt is there")
+    if job.spec.progress_timeout_s is not None and event.unchanged_s < job.spec.progress_timeout_s:
+        return Ignore(f"the job allows {job.spec.progress_timeout_s} s without progress")
+    interval = duration(context.policy.poll_interval_s)
+    next_poll = context.now + interval
+    if job.look_at is not None and job.look_at > next_poll - min(STALL_AGAIN, interval / 4):
+        return Ignore("the ranks were polled just now")
+    return Step(
+        job.status, job.reason, {"look_at": next_poll}, unless_pending(job, commands.ObserveAttempt(job.attempt))
+    )
 
 
 def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, context: DecisionContext) -> Step | Ignore:
@@ -377,8 +402,14 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
     if lasted and job.left_out:
         changes["left_out"] = {}
+    if lasted and job.hang_stops and job.running_at is not None:
+        ran_s = (context.now - job.running_at).total_seconds()
+        if are_hangs_forgotten(job.hang_run_s, ran_s, context.policy):
+            changes |= {"hang_stops": 0, "hang_run_s": 0}
     if lasted:
         changes |= remedy_outcomes.remedy_held(job)
     if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
+    if lasted and job.unchecked:
+        changes["unchecked"] = 0
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

@@ -164,6 +164,7 @@ class JobSpec(RequestModel):
     user: Annotated[str, Line(255)] | None = None
     attempts_max: Annotated[int, Whole(1, 20)] | None = None
     max_runtime_s: Annotated[int, Whole(60, 90 * 86_400)] | None = None
+    progress_timeout_s: Annotated[int, Whole(10, 86_400)] | None = None
     priority: (
         Annotated[
             Priority,

@@ -127,6 +127,7 @@ class Job(JobSummary):
     entrypoint: str
     image: str | None
     max_runtime_s: int | None
+    progress_timeout_s: int | None
     suspend_grace_s: int
     checkpoint_dir: str
     suspended_for: str | None

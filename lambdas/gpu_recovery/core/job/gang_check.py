@@ -1,0 +1,142 @@
+"""Whether the whole gang is checked before a failed job continues, by what the node agents report after the failure.
+
+A check of the gang takes every GPU for minutes. It is not needed if the agent of every instance has reported since the
+failure and shows no fault, and if this is the first failure in a row: `why_gang_is_checked`. The job then continues at
+once. An instance with a sign of a fault is checked in the background and left out. The instance on which the gang
+failed first is used last; if another instance takes its place, it is checked in the background as well.
+
+A faulty instance may show no sign. So the second failure without a stable run between, or without a check since, has
+the whole gang checked. Decision 63.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.job import remedy_outcomes, repeat_offender
+from gpu_recovery.core.job.assessment import assess
+from gpu_recovery.core.job.completion import (
+    is_stable,
+    poke_scheduler,
+    retry_delay,
+    unless_suspended,
+    with_blamed,
+    with_cool_down,
+)
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.passive_evidence import PassiveEvidence
+from gpu_recovery.core.policy import GangCheck
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+
+
+def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: DecisionContext) -> str:
+    """Return why the whole gang must be checked before the job continues; "" if no check of the whole gang is needed.
+
+    Args:
+        job: the job after the end of every rank.
+        evidence: the passive evidence of the attempt; None to ask only what does not depend on it.
+    """
+    policy = context.policy
+    if policy.gang_check is GangCheck.ALWAYS:
+        return "the policy checks every gang"
+    if policy.relaunch_on_same_instances or job.is_observed(policy):
+        return "the job waits for its own instances"
+    if not job.attempts_left(policy):
+        return "the attempt was the last"
+    if 0 < job.unchecked < job.attempt and not is_stable(job, context):
+        return "the job has failed again soon after it continued without a check"
+    diagnosis = job.diagnosed
+    if diagnosis is not None and diagnosis.decided and not diagnosis.allows_restart:
+        return "the diagnosis asks for a check"
+    healthy = {name: events.Checked(CheckOutcome.HEALTHY, "", repairing=False) for name in job.instances}
+    if not assess(job, healthy, policy).continues:
+        return "only a fault of an instance would let the job continue"
+    return "" if evidence is None else _why_by(job, evidence, context)
+
+
+def _why_by(job: Job, evidence: PassiveEvidence, context: DecisionContext) -> str:
+    """Return why the passive evidence is not enough; "" if it is."""
+    if evidence.silent:
+        return f"{evidence.silent} agent(s) have not reported since the failure, such as that of {evidence.example}"
+    faulty = tuple(evidence.faulty)
+    if 2 * len(faulty) > len(set(job.instances)):
+        return "more than half of the instances show a fault"
+    if job.repairs + len(faulty) > context.policy.job_repairs_max:
+        return "the job has had too many repairs"
+    return ""
+
+
+def passive_evidence(job: Job, event: events.PassiveEvidenceCollected, context: DecisionContext) -> Step | Ignore:
+    """Continue the job without a check of its gang if the passive evidence is enough; else the checks go on."""
+    order = check_to_come(job)
+    if order is None or job.heard_again == job.attempt:
+        return Ignore("the checks of this attempt have begun")
+    if order.request.suspect:
+        return Ignore(f"{order.request.suspect} is suspected and will be checked with the others")
+    if why := why_gang_is_checked(job, event.evidence, context):
+        return Ignore(f"the gang is checked: {why}")
+    return _continued(job, event.evidence, order.request, context)
+
+
+def check_to_come(job: Job) -> commands.CheckInstances | None:
+    """Return the pending command to check the instances of this attempt, or None if it was carried out."""
+    checks = (pending.command for pending in job.commands if isinstance(pending.command, commands.CheckInstances))
+    return next((check for check in checks if check.attempt == job.attempt), None)
+
+
+def _continued(job: Job, evidence: PassiveEvidence, request: events.CheckRequested, context: DecisionContext) -> Step:
+    """Queue the job again without a check of its gang."""
+    faulty = tuple(name for name in dict.fromkeys(job.instances) if name in evidence.faulty)
+    first = repeat_offender.ended_first(job, job.first_ends, context.policy)
+    first = first if first in job.instances else ""
+    last_used = tuple(dict.fromkeys((*faulty, *filter(None, (first,)))))
+    others = tuple(name for name in job.instances if name not in faulty)
+    changes: dict[str, Any] = {
+        **remedy_outcomes.failed_again(job, job.diagnosed, faulty, context),
+        **with_cool_down(job, context),
+        "attempts_counted": job.attempts_counted + 1,
+        "unchecked": job.attempt,
+        "first_ends": tuple(end for end in job.first_ends if end.instance_id not in faulty),
+        "repairing": (),
+        "repairs": job.repairs + len(faulty),
+        "check_if_unused": first if first not in faulty else "",
+    }
+    if last_used:
+        changes["left_out"] = {name: job.instances.index(name) for name in last_used}
+    if faulty:
+        changes["blamed"] = with_blamed(job, faulty)
+    told = "; ".join(f"{name}: {evidence.faulty[name]}" for name in faulty)
+    seen = f"{listed(faulty)} checked in the background ({told})" if faulty else "no agent shows a fault"
+    where = f", elsewhere than on {listed(last_used)} if there is room" if last_used else ""
+    reason = f"{seen}; started again without a check of the gang{where}{retry_delay(changes, context)}"
+    # The check of a faulty instance takes the claim of the job over, so no job is placed there before.
+    left_out = (first,) if first in others else ()
+    release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
+    orders = (release, *(commands.TellInstance(name, request) for name in faulty), poke_scheduler(job))
+    return unless_suspended(job, Step(JobStatus.RECOVERING, f"{job.stop_reason}; {reason}", changes, orders))
+
+
+def check_of_unused(job: Job, chosen: set[str], context: DecisionContext) -> tuple[commands.TellInstance, ...]:
+    """Return the command to check the instance on which the gang failed first, if another instance took its place.
+
+    Args:
+        job: the job before its next attempt.
+        chosen: the instances of the next attempt.
+    """
+    name = job.check_if_unused
+    if not name or name in chosen:
+        return ()
+    request = events.CheckRequested(
+        at=context.now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        may_reboot=job.repairs < context.policy.job_repairs_max,
+        since=job.running_at,
+        awaited=False,
+        first=name,
+        alone=len(job.instances) == 1,
+    )
+    return (commands.TellInstance(name, request),)

@@ -1,0 +1,213 @@
+"""The check of the whole gang: left out with the passive evidence of every agent, and never twice in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import PRESETS, GangCheck, Preset, RecoveryPolicy
+
+from simulator.world import World
+
+ADAPTIVE = replace(PRESETS[Preset.ADAPTIVE], attempts_max=10)
+ALWAYS = replace(ADAPTIVE, gang_check=GangCheck.ALWAYS)
+DEEP, SEEN, HIDDEN = "deep", "xid79", "hidden"
+"""Kinds of fault: found by a check only, reported by the agent too, and found by neither."""
+
+
+@dataclass
+class Site:
+    """A gang that runs, with agents that report the end of a rank at once."""
+
+    world: World
+    job_id: str
+
+    def exits(self, rank: int = 1, code: int = 134) -> float:
+        """End a rank, and return the seconds until the gang runs again."""
+        attempt, since = self.world.job(self.job_id).attempt, self.world.timeline.now
+        self.world.exit(self.job_id, rank, code)
+        self.until_attempt(attempt + 1)
+        return (self.world.timeline.now - since).total_seconds()
+
+    def until_attempt(self, attempt: int) -> None:
+        """Wait until this attempt runs."""
+
+        def runs() -> bool:
+            job = self.world.job(self.job_id)
+            return (job.status, job.attempt) == (JobStatus.RUNNING, attempt)
+
+        self.world.until(runs, f"attempt {attempt} does not run", 7_200)
+
+    def checks(self) -> list[str]:
+        """Instances of the health checks that ECS has started, in order."""
+        tasks = sorted(self.world.cluster.tasks.values(), key=lambda task: task.created_at)
+        started_by = [task.started_by or "" for task in tasks]
+        return [text.split("/")[1] for text in started_by if text.startswith("check/")]
+
+    def settles(self) -> None:
+        """Wait until no check and no repair goes on."""
+        self.world.until(self.is_settled, "checks or repairs go on", 7_200)
+
+    def is_settled(self) -> bool:
+        """Whether every instance is available."""
+        records = map(self.world.instance, self.world.model_instances())
+        return all(record.status is InstanceStatus.AVAILABLE for record in records)
+
+    def rank_elsewhere(self, *instances: str) -> int:
+        """A rank that runs on none of these instances."""
+        here = self.world.job(self.job_id).instances
+        return next(rank for rank, name in enumerate(here) if name not in instances)
+
+    def instance_of(self, rank: int) -> str:
+        """Instance of a rank."""
+        return self.world.job(self.job_id).instances[rank]
+
+
+def site(nnodes: int = 4, spares: int = 1, policy: RecoveryPolicy = ADAPTIVE, **given: Any) -> Site:
+    """A gang that has run for two minutes."""
+    world = World(instances=nnodes + spares, policy=policy, train_s=None, diagnose=True, **{"agents": True, **given})
+    if world.agents is not None:
+        world.agents.reports_exits = True
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.let_pass(120)
+    return Site(world, job_id)
+
+
+def test_a_crash_without_a_sign_of_a_fault_costs_no_check_of_the_gang() -> None:
+    """One instance is checked, behind the back of the job; before, all of them, and the job waited."""
+    with_evidence, always = site(), site(policy=ALWAYS)
+    first = with_evidence.instance_of(1)
+    took_s, took_before_s = with_evidence.exits(), always.exits()
+    for each in (with_evidence, always):
+        each.settles()
+    assert first not in with_evidence.world.job(with_evidence.job_id).instances
+    assert with_evidence.checks() == [first]
+    assert (len(with_evidence.checks()), len(always.checks())) == (1, 4)
+    assert took_s < 20
+    assert took_before_s > took_s + 60
+
+
+def test_without_a_spare_the_instance_stays_and_nothing_is_checked() -> None:
+    """Its own agent shows no fault. The rank moves to another instance, so that a second failure tells them apart."""
+    gang = site(spares=0)
+    first, rank_before = gang.instance_of(1), 1
+    assert gang.exits() < 20
+    instances = gang.world.job(gang.job_id).instances
+    assert first in instances and instances.index(first) != rank_before
+    gang.world.let_pass(600)
+    assert gang.checks() == []
+
+
+@pytest.mark.parametrize("of", ["silent", "cut off", "no agents"])
+def test_a_silent_agent_has_the_whole_gang_checked(of: str) -> None:
+    """A quiet agent proves nothing."""
+    gang = site(agents=of != "no agents")
+    last, agents = gang.instance_of(3), gang.world.agents
+    if agents is not None:
+        (agents.ended if of == "silent" else agents.cut_off).add(last)
+    gang.exits()
+    assert len(gang.checks()) == 4
+
+
+def test_an_instance_with_a_sign_of_a_fault_is_the_only_one_that_is_checked() -> None:
+    """NVML shows it, the kernel log names no XID, and the gang failed first elsewhere. The job does not wait for it."""
+    gang = site(spares=2)
+    assert gang.world.agents is not None
+    sick = next(one for one in gang.world.model_instances() if one.instance_id == gang.instance_of(2))
+    # The rank on the sick instance is not hurt: the others feel it first.
+    gang.world.training._is_hurt = lambda task: False  # type: ignore[method-assign]
+    gang.world.break_gpu(sick, SEEN)
+    gang.world.agents._agents[sick.instance_id].logged.add(sick.gpus[0])
+    first = gang.instance_of(0)
+    assert gang.exits(0) < 20
+    job = gang.world.job(gang.job_id)
+    assert sick.instance_id not in job.instances
+    assert job.repairs == 1 and sick.instance_id in job.blamed
+    gang.settles()
+    assert set(gang.checks()) == {sick.instance_id, first}
+    assert gang.world.fleet.boots[sick.instance_id] == 1
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_second_failure_soon_after_has_the_whole_gang_checked(spares: int) -> None:
+    """And a third may go without again, because the check has found no fault."""
+    gang = site(spares=spares)
+    failed: list[str] = []
+    counts = []
+    for _ in range(3):
+        rank = gang.rank_elsewhere(*failed)
+        failed.append(gang.instance_of(rank))
+        gang.exits(rank)
+        gang.settles()
+        counts.append(len(gang.checks()))
+    assert counts == [spares, spares + 4, 2 * spares + 4]
+
+
+def test_after_a_stable_run_a_failure_is_the_first_again() -> None:
+    """Hours lie between the two. If the gang fails first on the same instance again, that instance is checked."""
+    gang = site(spares=0)
+    first = gang.instance_of(1)
+    for expected in ([], [first]):
+        gang.exits(gang.world.job(gang.job_id).instances.index(first))
+        assert gang.checks() == expected
+        gang.world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
+    assert gang.exits(gang.rank_elsewhere(first)) < 20
+    assert gang.checks() == [first]
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_sick_instance_that_no_agent_sees_is_found_within_two_restarts(spares: int, rank: int) -> None:
+    """The first failure goes on without a check. With a spare the instance is left out, without one the next failure
+    has the gang checked.
+    """
+    gang = site(spares=spares)
+    sick = next(one for one in gang.world.model_instances() if one.instance_id == gang.instance_of(rank))
+    gang.world.break_gpu(sick, DEEP)
+
+    def repaired() -> bool:
+        return gang.world.fleet.boots[sick.instance_id] == 1 and gang.is_settled()
+
+    gang.world.until(repaired, "the sick instance was not found", 7_200)
+    job = gang.world.job(gang.job_id)
+    restarts = 1 if spares else 2
+    gang.until_attempt(1 + restarts)
+    assert job.attempts_counted <= restarts
+    assert len(gang.checks()) <= (2 if spares else 4 + 2)
+    gang.world.let_pass(3_600)
+    assert gang.world.job(gang.job_id).attempt == 1 + restarts
+
+
+def test_a_sick_instance_that_neither_agents_nor_checks_see_is_found_as_before() -> None:
+    """The rule for repeat offenders: first ends count, whether the gang was checked or not."""
+    gang = site(nnodes=4, spares=0)
+    sick = next(one for one in gang.world.model_instances() if one.instance_id == gang.instance_of(1))
+    gang.world.break_gpu(sick, HIDDEN)
+    gang.world.until(lambda: gang.world.fleet.boots[sick.instance_id] == 1, "it was not suspected", 7_200)
+    assert gang.world.job(gang.job_id).attempts_counted == 2
+
+
+def test_a_failure_that_only_a_fault_would_forgive_is_checked_as_before() -> None:
+    """An exit with 1 ends the job unless a check finds a fault. So the check decides."""
+    gang = site()
+    gang.world.exit(gang.job_id, 1, 1)
+    gang.world.until_end(gang.job_id)
+    assert gang.world.job(gang.job_id).status is JobStatus.FAILED
+    assert len(gang.checks()) == 4
+
+
+def test_a_hang_without_a_named_rank_is_restarted_without_a_check_once() -> None:
+    """Every rank ends at our stop, so no rank was first and no instance is left out."""
+    gang = site(spares=0)
+    assert gang.world.agents is not None
+    gang.world.agents.step_s = 5.0
+    gang.world.let_pass(300)
+    gang.world.agents.stalled[gang.job_id] = gang.world.timeline.now
+    gang.world.until_status(gang.job_id, JobStatus.STOPPING)
+    gang.world.agents.stalled.clear()
+    gang.until_attempt(2)
+    assert gang.checks() == []

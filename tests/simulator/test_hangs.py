@@ -1,0 +1,122 @@
+"""Hangs through the whole product: found by the step times of the job, and never where no hang can be told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset
+
+from simulator.cloud.agents import INTERVAL_S
+from simulator.world import NeverHappened, World
+
+ADAPTIVE = PRESETS[Preset.ADAPTIVE]
+
+
+def training(step_s: float = 5.0, nnodes: int = 3) -> tuple[World, str]:
+    """A gang that runs and reports its progress."""
+    world = World(instances=nnodes, train_s=None, agents=True, diagnose=True)
+    assert world.agents is not None
+    world.agents.step_s = step_s
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.RUNNING)
+    return world, job_id
+
+
+def stalls(world: World, job_id: str) -> datetime:
+    """From now on no rank of the job makes progress."""
+    assert world.agents is not None
+    world.agents.stalled[job_id] = world.timeline.now
+    return world.timeline.now
+
+
+def stopped_after_s(world: World, job_id: str, within_s: float = 1_200.0) -> float:
+    """Seconds until the gang is stopped for the hang."""
+    since = world.timeline.now
+    world.until(lambda: world.job(job_id).status is JobStatus.STOPPING, "no hang was found", within_s)
+    assert "no rank has made progress for" in world.job(job_id).stop_reason
+    return (world.timeline.now - since).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("step_s", "limit_s"), [(2.0, 60.0), (5.0, 60.0), (15.0, 120.0), (22.0, 176.0), (200.0, 900.0)]
+)
+def test_a_hang_is_found_by_the_step_time_within_two_reports(step_s: float, limit_s: float) -> None:
+    """Eight steps, between the bounds. The agents of the first ranks bring the poll forward."""
+    world, job_id = training(step_s)
+    world.let_pass(max(300.0, 32 * step_s))
+    stalls(world, job_id)
+    took_s = stopped_after_s(world, job_id)
+    assert limit_s - step_s <= took_s <= limit_s + 2 * INTERVAL_S + 5
+    assert world.job(job_id).hang_stops == 1
+
+
+def test_the_first_steps_of_an_attempt_have_the_long_limit() -> None:
+    """Compilation and the start of the data loaders may take minutes."""
+    world, job_id = training()
+    world.let_pass(60)
+    stalls(world, job_id)
+    assert stopped_after_s(world, job_id) >= ADAPTIVE.progress_timeout_s - 5
+
+
+def test_a_marked_phase_has_the_long_limit() -> None:
+    """The program says that it evaluates or saves."""
+    world, job_id = training()
+    assert world.agents is not None
+    world.let_pass(300)
+    world.agents.paused.add(job_id)
+    stalls(world, job_id)
+    assert stopped_after_s(world, job_id) >= ADAPTIVE.progress_timeout_s - 5
+
+
+def test_each_hang_without_a_stable_run_between_has_a_longer_limit() -> None:
+    """So an unmarked long phase of the program costs a bounded number of attempts."""
+    world, job_id = training()
+    took = []
+    for _ in range(2):
+        world.let_pass(300)
+        stalls(world, job_id)
+        took.append(stopped_after_s(world, job_id))
+        assert world.agents is not None
+        world.agents.stalled.clear()
+        world.until_status(job_id, JobStatus.RUNNING)
+    assert took[0] < 100
+    assert 235 <= took[1] < 280
+    world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
+    assert world.job(job_id).hang_stops == 0
+
+
+def test_one_rank_that_lags_behind_is_no_hang_and_is_not_polled_with_every_report() -> None:
+    """The others make progress, so nothing is stopped, and the poll is brought forward at most twice a minute."""
+    world, job_id = training()
+    world.let_pass(300)
+    assert world.agents is not None
+    first = world.job(job_id).instances[0]
+    reports = world.agents._progress
+
+    def lags(instance, agent):  # type: ignore[no-untyped-def]
+        """The first rank stands still."""
+        if instance.instance_id == first:
+            world.agents.stalled[job_id] = since  # type: ignore[union-attr]
+        yield from reports(instance, agent)
+        world.agents.stalled.clear()  # type: ignore[union-attr]
+
+    since = world.timeline.now
+    world.agents._progress = lags  # type: ignore[method-assign]
+    polls = world.job(job_id).version
+    with pytest.raises(NeverHappened):
+        stopped_after_s(world, job_id, 600)
+    assert world.job(job_id).status is JobStatus.RUNNING
+    assert world.job(job_id).version - polls <= 2 * 600 / 30 + 2
+
+
+def test_a_hang_of_a_gang_is_reported_by_two_agents_only() -> None:
+    """A gang of thousands stands still at one moment."""
+    world, job_id = training(nnodes=6)
+    world.let_pass(300)
+    stalls(world, job_id)
+    stopped_after_s(world, job_id)
+    rows = world.transcript.rows
+    told = sum(count for (_, _, event, _), count in rows.items() if event == "StallReported")
+    assert 1 <= told <= 4
