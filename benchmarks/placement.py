@@ -116,7 +116,18 @@ def _waiting(number: int, drawn: random.Random) -> WaitingJob:
     runs_for_s = drawn.choice((None, drawn.randrange(600, 172_800)))
     user = f"user-{drawn.randrange(USERS)}"
     return WaitingJob(
-        f"job-{number:06d}", 1, 0, user, priority, priority, "", nodes, gpus, queued_at, runs_for_s=runs_for_s
+        f"job-{number:06d}",
+        1,
+        0,
+        user,
+        priority,
+        priority,
+        "",
+        nodes,
+        gpus,
+        queued_at,
+        runs_for_s=runs_for_s,
+        limit_s=runs_for_s,
     )
 
 

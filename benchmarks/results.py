@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results.json"
-OTHER_COMMANDS = ("mutants", "coverage", "hangs")
-"""Names whose figures `make bench` does not measure: `make mutants`, `make test-full` and `benchmarks.hangs` do."""
+OTHER_COMMANDS = ("mutants", "coverage", "hangs", "queue_estimates")
+"""Names whose figures `make bench` does not measure: `make mutants`, `make test-full` and other modules do."""
 
 
 def read(path: Path = RESULTS) -> dict[str, Any]:

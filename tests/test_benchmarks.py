@@ -52,7 +52,15 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
-ELSEWHERE = {"submission", "results", "intervals", "branch_coverage", "fleet_server", "fleet_operation"} | {
+ELSEWHERE = {
+    "submission",
+    "results",
+    "intervals",
+    "branch_coverage",
+    "fleet_server",
+    "fleet_operation",
+    "queue_estimates",
+} | {
     "console_browser",
     "console_functions",
 }

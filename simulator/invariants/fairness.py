@@ -48,7 +48,7 @@ def overtaken(recovery: Recovery, store: Store) -> Iterator[str]:
     placed = {entry.job_id: entry.instances for entry in place.place(snapshot, policy, now).assignments}
     jobs = {job.job_id: job for job in store.list_jobs(None, quotas.JOBS_MAX, None).jobs}
     hosts = {host.host_id: host for host in snapshot.hosts}
-    run_times = {entry.job_id: entry.runs_for_s for entry in snapshot.waiting}
+    run_times = {entry.job_id: (entry.median_s, entry.runs_for_s, entry.limit_s) for entry in snapshot.waiting}
     barred = _barred(store, jobs.values())
     for first in (jobs[entry.job_id] for entry in snapshot.waiting if entry.job_id not in placed):
         if first.status not in IN_TURN or first.job_id in barred or not _may_start(first, now):
@@ -82,12 +82,14 @@ def _may_pass(
     first: ListedJob,
     instances: Iterable[str],
     hosts: Mapping[str, Host],
-    run_times: Mapping[str, int | None],
+    run_times: Mapping[str, tuple[int | None, ...]],
 ) -> bool:
     """Return whether `other` may be placed before `first`: on hosts reserved for it, or because it ends sooner."""
     has_reserved_host = any(hosts[host_id].reserved_for == other.job_id for host_id in instances)
-    limit, other_limit = run_times[first.job_id], run_times[other.job_id]
-    return has_reserved_host or (other_limit is not None and (limit is None or other_limit < limit))
+    bounds = zip(run_times[first.job_id], run_times[other.job_id], strict=True)
+    return has_reserved_host or any(
+        other_bound is not None and (bound is None or other_bound < bound) for bound, other_bound in bounds
+    )
 
 
 def _barred(store: Store, jobs: Iterable[ListedJob]) -> set[str]:

@@ -1,7 +1,7 @@
 """Command `python -m simulator queue`: replays a job trace of a real cluster under queue disciplines.
 
-The disciplines are strict FIFO, best effort, textbook EASY and the production rules. The production rules also run
-with the history of run times as the only estimate.
+The disciplines are strict FIFO, best effort, textbook EASY, conservative backfill, a multifactor priority and the
+production rules. The production rules also run with the history of run times as the only estimate.
 """
 
 from __future__ import annotations

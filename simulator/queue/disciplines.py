@@ -12,9 +12,10 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 
-from gpu_recovery.core.queue.backfill import promise
+from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.queue.backfill import RunTimeBound, bound_for, promise
 from gpu_recovery.core.queue.packing import OpenHosts
-from gpu_recovery.core.queue.release_forecast import NEVER, free_from
+from gpu_recovery.core.queue.release_forecast import NEVER
 from gpu_recovery.core.queue.snapshot import Host
 
 from simulator.queue.job_index import TraceQueue
@@ -26,6 +27,8 @@ Start = Callable[[TraceJob], None]
 
 class Flat:
     """One pool of GPUs. A job fits if enough GPUs are free."""
+
+    by_owner = False
 
     def __init__(self, gpus: int) -> None:
         self.free = gpus
@@ -140,13 +143,15 @@ class ProductionRules:
     """The production rules. A job of n GPUs is a gang on n hosts. A trace has neither priorities nor quotas."""
 
     name = "ours"
+    by_owner = False
 
-    def __init__(self, gpus: int) -> None:
+    def __init__(self, gpus: int, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE]) -> None:
+        self._policy = policy
         self._hosts = {f"h{n:05d}": Host(f"h{n:05d}", "", 1, 1) for n in range(gpus)}
         self._open, self._reserved = OpenHosts(self._hosts, 1), OpenHosts(self._hosts, 1)
         for host_id in reversed(self._hosts):
             self._open.add(host_id, 1)
-        self._available = {host_id: (0.0, -1, host_id) for host_id in self._hosts}
+        self._ends: dict[str, tuple[float, float]] = {}
         self._hosts_of: dict[int, list[str]] = {}
 
     def start(self, job: TraceJob, now: float) -> None:
@@ -158,14 +163,15 @@ class ProductionRules:
         for host_id in rest:
             self._open.take(host_id, 1)
         self._hosts_of[job.number] = reserved + rest
-        ends_at = NEVER if job.estimate_s is None else now + job.estimate_s
-        for host_id in self._hosts_of[job.number]:
-            self._available[host_id] = (free_from(0, [(ends_at, 1)], 1), 0, host_id)
+        expected_s, limit_s = job.bounded(RunTimeBound.P90), job.estimate_s
+        limit_at = NEVER if limit_s is None else now + limit_s
+        ends_at = NEVER if expected_s is None else now + expected_s
+        self._ends |= dict.fromkeys(self._hosts_of[job.number], (ends_at, limit_at))
 
     def end(self, job: TraceJob) -> None:
         """Free the job's hosts."""
         for host_id in self._hosts_of.pop(job.number):
-            self._available[host_id] = (0.0, -1, host_id)
+            del self._ends[host_id]
             self._open.add(host_id, 1)
 
     def serve(self, queue: TraceQueue, now: float, start: Start) -> None:
@@ -176,24 +182,31 @@ class ProductionRules:
             start(head)
         if head is None or not self._open.free:
             return
-        # The end of a job that runs longer than its estimate is unknown.
-        available = (
-            (NEVER, 0, host[2]) if host[1] == 0 and host[0] <= now else host for host in self._available.values()
-        )
-        hosts, starts_at = promise(available, head.size)
+        hosts, starts_at = promise((self._free_at(host_id, now) for host_id in self._hosts), head.size)
         for host_id in hosts:
             if self._open.discard(host_id):
                 self._reserved.add(host_id, 1)
         within_s = -1.0 if starts_at == NEVER else starts_at - now
-        while (job := self._next(queue, within_s)) is not None:
+        bound = bound_for(now - head.at, head.size, self._policy)
+        while (job := self._next(queue, within_s, bound)) is not None:
             start(job)
 
-    def _next(self, queue: TraceQueue, within_s: float) -> TraceJob | None:
+    def _free_at(self, host_id: str, now: float) -> tuple[float, int, str]:
+        """Return when the host is free for the head, as `promise` takes it.
+
+        A job that runs longer than its kind is expected to end at its limit. After that its end is unknown.
+        """
+        ends = self._ends.get(host_id)
+        if ends is None:
+            return 0.0, -1, host_id
+        return next((at for at in ends if at > now), NEVER), 0, host_id
+
+    def _next(self, queue: TraceQueue, within_s: float, bound: RunTimeBound) -> TraceJob | None:
         """Return the first job in the queue that fits and ends before the head starts.
 
         Other jobs get no hosts. As long as the head does not fit, every free host is among the hosts that are free
         first, and so is reserved for the head.
         """
         free = self._reserved.fits(1)
-        firsts = (size_queue.first(within_s) for size_queue in queue.sizes() if size_queue.size <= free)
+        firsts = (size_queue.first(within_s, bound) for size_queue in queue.sizes() if size_queue.size <= free)
         return min((job for job in firsts if job is not None), key=lambda job: job.number, default=None)

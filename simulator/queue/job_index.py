@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+
+from gpu_recovery.core.queue.backfill import RunTimeBound
 
 from simulator.queue.job_trace import TraceJob
 
@@ -15,8 +18,8 @@ UNKNOWN = 1e300
 class SizeQueue:
     """The queued jobs that need the same number of GPUs.
 
-    A tree of minima over their estimates finds the first job that ends in time. Every job of the size in the trace is a
-    leaf. A leaf of a job that is not queued has the estimate NOT_QUEUED.
+    For each bound of a run time, a tree of minima finds the first job that ends in time. Every job of the size in the
+    trace is a leaf. A leaf of a job that is not queued has the bound NOT_QUEUED.
     """
 
     def __init__(self, jobs: Sequence[TraceJob]) -> None:
@@ -24,20 +27,23 @@ class SizeQueue:
         self._jobs = list(jobs)
         self._leaf_of = {job.number: leaf for leaf, job in enumerate(jobs)}
         self._width = 1 << (len(jobs) - 1).bit_length()
-        self._minima = [NOT_QUEUED] * (2 * self._width)
+        self._trees = {bound: [NOT_QUEUED] * (2 * self._width) for bound in RunTimeBound}
 
     def join(self, job: TraceJob) -> None:
         """Add the job, perhaps with an estimate that the job did not have when the index was built."""
         self._jobs[self._leaf_of[job.number]] = job
-        self._set(job, UNKNOWN if job.estimate_s is None else job.estimate_s)
+        for bound in RunTimeBound:
+            seconds = job.bounded(bound)
+            self._set(bound, job, UNKNOWN if seconds is None else seconds)
 
     def leave(self, job: TraceJob) -> None:
         """Remove the job, because it starts."""
-        self._set(job, NOT_QUEUED)
+        for bound in RunTimeBound:
+            self._set(bound, job, NOT_QUEUED)
 
-    def first(self, within_s: float = UNKNOWN) -> TraceJob | None:
-        """Return the first queued job with an estimate of at most `within_s` seconds; by default, the first of all."""
-        minima, node = self._minima, 1
+    def first(self, within_s: float = UNKNOWN, bound: RunTimeBound = RunTimeBound.LIMIT) -> TraceJob | None:
+        """Return the first queued job whose bound is at most `within_s` seconds; by default, the first of all."""
+        minima, node = self._trees[bound], 1
         if minima[1] > within_s:
             return None
         while node < self._width:
@@ -46,8 +52,8 @@ class SizeQueue:
                 node += 1
         return self._jobs[node - self._width]
 
-    def _set(self, job: TraceJob, value: float) -> None:
-        minima, node = self._minima, self._leaf_of[job.number] + self._width
+    def _set(self, bound: RunTimeBound, job: TraceJob, value: float) -> None:
+        minima, node = self._trees[bound], self._leaf_of[job.number] + self._width
         minima[node] = value
         while node > 1:
             node //= 2
@@ -60,21 +66,31 @@ class SizeQueue:
 class TraceQueue:
     """All queued jobs, in order of arrival."""
 
-    def __init__(self, jobs: Sequence[TraceJob]) -> None:
-        by_size: dict[int, list[TraceJob]] = {}
+    def __init__(self, jobs: Sequence[TraceJob], by_owner: bool = False) -> None:
+        """Index the jobs of a trace by size; with `by_owner`, by size and owner."""
+        by_key: dict[tuple[int, str], list[TraceJob]] = {}
         for job in jobs:
-            by_size.setdefault(job.size, []).append(job)
-        self._size_queues = {size: SizeQueue(size_jobs) for size, size_jobs in sorted(by_size.items())}
+            by_key.setdefault((job.size, job.whose if by_owner else ""), []).append(job)
+        self._by_owner = by_owner
+        self._size_queues = {key: SizeQueue(size_jobs) for key, size_jobs in sorted(by_key.items())}
+        self._queued: list[int] = []
+        self._jobs = {job.number: job for job in jobs}
         self.length = 0
+
+    def _of(self, job: TraceJob) -> SizeQueue:
+        return self._size_queues[job.size, job.whose if self._by_owner else ""]
 
     def join(self, job: TraceJob) -> None:
         """Add the job."""
-        self._size_queues[job.size].join(job)
+        self._of(job).join(job)
+        self._jobs[job.number] = job
+        insort(self._queued, job.number)
         self.length += 1
 
     def leave(self, job: TraceJob) -> None:
         """Remove the job, because it starts."""
-        self._size_queues[job.size].leave(job)
+        self._of(job).leave(job)
+        del self._queued[bisect_left(self._queued, job.number)]
         self.length -= 1
 
     def head(self) -> TraceJob | None:
@@ -82,6 +98,10 @@ class TraceQueue:
         heads = (size_queue.first() for size_queue in self._size_queues.values())
         return min((job for job in heads if job is not None), key=lambda job: job.number, default=None)
 
+    def first_jobs(self, most: int) -> list[TraceJob]:
+        """Return the first queued jobs, at most `most`."""
+        return [self._jobs[number] for number in self._queued[:most]]
+
     def sizes(self) -> Iterator[SizeQueue]:
-        """Return the queues of each size, the smallest size first."""
+        """Return the queues of each size, and of each owner if they are separate, the smallest size first."""
         return iter(self._size_queues.values())

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from gpu_recovery.core.queue.backfill import RunTimeBound
+
 DAY_S = 86_400
 COLUMNS = ("timestamp", "duration", "num_gpus")
 """Columns that a trace must have."""
@@ -35,6 +37,8 @@ class TraceJob:
     estimate_s: user's upper bound of the run time in seconds; None without an estimate
     size:       number of GPUs
     whose:      owner of the job; "" if unknown
+    median_s:   run time in seconds that half of the jobs of its kind did not exceed, at most the estimate; or None
+    p90_s:      the same for nine of ten jobs of its kind
     """
 
     number: int
@@ -43,6 +47,13 @@ class TraceJob:
     estimate_s: float | None
     size: int
     whose: str = ""
+    median_s: float | None = None
+    p90_s: float | None = None
+
+    def bounded(self, bound: RunTimeBound) -> float | None:
+        """Return the bound of the run time by which the job may pass the head of the queue, in seconds."""
+        known = {RunTimeBound.MEDIAN: self.median_s, RunTimeBound.P90: self.p90_s, RunTimeBound.LIMIT: None}[bound]
+        return self.estimate_s if known is None else known
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from gpu_recovery.core.queue.release_forecast import NEVER
 from gpu_recovery.core.queue.run_time_estimates import slot_of, usual_run_time
 
 from simulator.queue.job_index import TraceQueue
@@ -17,6 +18,7 @@ class Discipline(Protocol):
     """A queue discipline with the cluster that it serves."""
 
     name: str
+    by_owner: bool  # whether the queue is indexed by owner too
 
     def start(self, job: TraceJob, now: float) -> None:
         """Take the GPUs of the job."""
@@ -45,8 +47,12 @@ class RunTimeHistory:
         self._run_times.setdefault((job.whose, job.size), {})[slot_of(str(job.number))] = job.runs_s
 
     def estimated(self, job: TraceJob) -> TraceJob:
-        """Return the job with the estimate from jobs of the same owner and size, instead of its user's estimate."""
-        return replace(job, estimate_s=usual_run_time(self._run_times.get((job.whose, job.size), {}).values()))
+        """Return the job with the run times of jobs of the same owner and size. Its user's estimate bounds them."""
+        usual = usual_run_time(self._run_times.get((job.whose, job.size), {}).values())
+        if usual is None:
+            return job
+        limit_s = NEVER if job.estimate_s is None else job.estimate_s
+        return replace(job, median_s=min(limit_s, usual.median_s), p90_s=min(limit_s, usual.p90_s))
 
 
 def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, history: RunTimeHistory | None = None) -> list[float]:
@@ -55,9 +61,9 @@ def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, history: RunTimeH
     Args:
         jobs: the jobs of the trace in order of arrival.
         discipline: the discipline, with an empty cluster.
-        history: if given, earlier run times are the only estimate of a job.
+        history: if given, the run times of ended jobs are estimates too.
     """
-    queue = TraceQueue(jobs)
+    queue = TraceQueue(jobs, discipline.by_owner)
     waited = [0.0] * len(jobs)
     ends: list[tuple[float, int]] = []
     now = 0.0

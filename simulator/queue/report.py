@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from simulator.queue.baselines import Conservative, Multifactor
 from simulator.queue.disciplines import BestEffort, Easy, ProductionRules, StrictFifo
 from simulator.queue.job_trace import TraceJob
 from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
@@ -18,12 +20,14 @@ ATTRIBUTION = "Philly traces: Microsoft, github.com/msr-fiddle/philly-traces, CC
 BY_HISTORY = "ours_by_history"
 """Name of the production rules without users' estimates.
 
-The estimate of a job is the usual run time of earlier jobs of the same owner and size.
+They know the usual run times of earlier jobs of the same owner and size alone. `ours` knows both.
 """
 TITLES = {
     "strict_fifo": "strict FIFO",
     "best_effort": "best effort",
     "easy": "EASY (textbook)",
+    "conservative": "conservative",
+    "multifactor": "multifactor",
     "ours": "ours",
     BY_HISTORY: "ours, by history",
 }
@@ -39,6 +43,7 @@ def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:
     largest = max(job.size for job in jobs)
     if largest > gpus:
         raise ValueError(f"the largest job wants {largest} GPUs, and there are {gpus}")
+    silent = [replace(job, estimate_s=None) for job in jobs]
     return {
         "jobs": len(jobs),
         "big_jobs": sum(job.size >= BIG_GPUS for job in jobs),
@@ -47,9 +52,16 @@ def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:
         "policies": [
             *(
                 _figures(jobs, discipline)
-                for discipline in (StrictFifo(gpus), BestEffort(gpus), Easy(gpus), ProductionRules(gpus))
+                for discipline in (
+                    StrictFifo(gpus),
+                    BestEffort(gpus),
+                    Easy(gpus),
+                    Conservative(gpus),
+                    Multifactor(gpus),
+                )
             ),
-            _figures(jobs, ProductionRules(gpus), RunTimeHistory()) | {"name": BY_HISTORY},
+            _figures(jobs, ProductionRules(gpus), RunTimeHistory()),
+            _figures(silent, ProductionRules(gpus), RunTimeHistory()) | {"name": BY_HISTORY},
         ],
     }
 

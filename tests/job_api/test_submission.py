@@ -170,6 +170,17 @@ def test_a_job_larger_than_its_users_whole_quota_is_refused_with_the_numbers(api
     assert api.post("/jobs", ASKED | {"user": "bob"}).status == 201
 
 
+def test_a_job_below_the_smallest_size_of_the_deployment_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All GPUs of the job count, on all its instances."""
+    small = ASKED | {"nnodes": 1, "n_gpus_per_node": 4}
+    monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"preset": "adaptive", "min_gpus": 8}))
+    for query in ({"dry_run": "1"}, {}):
+        detail = refused(api.post("/jobs", small, query=query), 422, "n_gpus_per_node")
+        assert detail == "the job has 4 GPU(s) in all, and a job of this deployment must have at least 8"
+    assert wrote(api) == 0
+    assert api.post("/jobs", small | {"nnodes": 2}).status == 201
+
+
 def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(api: Api) -> None:
     """Instances out of use count: they may come back. Those that are gone do not."""
     api.functions.store.save_instance(instance(A))

@@ -15,7 +15,7 @@ from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
 from gpu_recovery.core.queue.launch_holds import launch_holds
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
-from gpu_recovery.core.queue.run_time_estimates import JobKind
+from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime
 from gpu_recovery.core.queue.snapshot import Host, RejectionKind, Snapshot, WaitingJob
 
 WAITING_MAX = 200
@@ -31,7 +31,7 @@ def snapshot_of(
     now: datetime,
     used: Mapping[QuotaKey, int],
     limits: QuotaLimits,
-    usual: Mapping[JobKind, int] = NOTHING,
+    usual: Mapping[JobKind, UsualRunTime] = NOTHING,
     fleet: Fleet = NO_LIMITS,
     on_ray: Iterable[Entry] = (),
 ) -> Snapshot:
@@ -46,7 +46,7 @@ def snapshot_of(
         now: time of the pass.
         used: instances in use, by quota.
         limits: limits of the quotas.
-        usual: usual run time in seconds by kind of job, for jobs without a time limit.
+        usual: usual run time by kind of job.
         fleet: the fleet record: launches that AWS denies, and what holds repairs.
         on_ray: the queue entries of jobs on Ray, if the number of running jobs is limited.
     """

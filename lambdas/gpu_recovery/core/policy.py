@@ -262,6 +262,18 @@ class RecoveryPolicy:
     The quota of the account, 40 unless AWS Support has raised it. A function delays the calls that exceed it, with at
     most 32 calls at a time. A higher value without a higher quota leads to throttled calls, which are repeated.
     """
+    min_gpus: int = 1
+    """GPUs that a job must have in all, `nnodes` times `n_gpus_per_node`. Smaller jobs are refused at submission."""
+    backfill_median_s: int = 86_400
+    """Seconds that the first job of a queue waits before others no longer pass it by the median run time of their kind.
+
+    After that they pass it by the 90th percentile.
+    """
+    backfill_estimates_gpu_s: int = 1_612_800
+    """Waiting of the first job in the queue, in GPU-seconds, from which others pass it only by their `max_runtime_s`.
+
+    The product of the GPUs that the job needs and its seconds of waiting: 28 hours for 16 GPUs.
+    """
     record_attempts: bool = False
     """Whether the submitted text, and each attempt that has ended, are also written as job records."""
     history_max: int = 60

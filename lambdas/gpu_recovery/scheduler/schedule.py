@@ -26,7 +26,7 @@ from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
-from gpu_recovery.core.queue.run_time_estimates import JobKind, usual_run_time
+from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime, usual_run_time
 from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, RejectionKind, Snapshot
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.execution.context import HOPS_MAX
@@ -281,8 +281,8 @@ def read(recovery: Recovery, changed: Collection[str] = (), term: int | None = N
     return QueueReading(snapshot, entries, unreadable, first_cool_down, room, since)
 
 
-def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, int]:
-    """Return the usual run time in seconds of each job kind that matters to the pass; unknown kinds are left out.
+def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, UsualRunTime]:
+    """Return the usual run time of each job kind that matters to the pass; unknown kinds are left out.
 
     All are read in one call: first the kinds of placed jobs, then those of waiting jobs by queue time, at most
     `KINDS_MAX`.
@@ -295,7 +295,7 @@ def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime
     if not asked:
         return {}
     run_times = store.load_run_times(asked)
-    return {kind: seconds for text, kind in asked.items() if (seconds := usual_run_time(run_times[text])) is not None}
+    return {kind: known for text, kind in asked.items() if (known := usual_run_time(run_times[text])) is not None}
 
 
 def limits_of(recovery: Recovery) -> QuotaLimits:

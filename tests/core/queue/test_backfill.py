@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind, Reservation
 
@@ -159,3 +160,20 @@ def test_the_head_is_promised_no_host_that_is_reserved_for_another_job_without_a
     ending = [host("i-1", free=0, reserved_for="other", reserved_until=at(120)), fleet[1]]
     answer = passed([waiting("head", 2, since=-9)], ending, busy)
     assert answer.reservations == (Reservation("head", "", ("i-1", "i-2"), at(HOUR)),)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "passes"),
+    [(60, {"median", "p90", "limit"}), (86_400, {"p90", "limit"}), (1_612_800 // 16, {"limit"})],
+)
+def test_the_longer_the_head_waits_the_less_is_risked(waited_s: int, passes: set[str]) -> None:
+    """A job passes by the median of its kind, after a day by the 90th percentile, and in the end by its limit."""
+    busy = [running("r", "i-0", ends=HOUR)]
+    for name, bounds in {
+        "median": {"median_s": 60, "runs_for_s": 2 * HOUR, "limit_s": 9 * HOUR},
+        "p90": {"median_s": 60, "runs_for_s": HOUR, "limit_s": 9 * HOUR},
+        "limit": {"median_s": 60, "runs_for_s": HOUR, "limit_s": HOUR},
+    }.items():
+        line = [waiting("head", 2, since=-waited_s), waiting(name, since=-1, **bounds)]
+        answer = passed(line, [host("i-0", free=0), host("i-1")], busy)
+        assert set(given(answer)) == ({name} & passes)

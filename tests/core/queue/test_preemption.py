@@ -10,7 +10,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.snapshot import Host, RejectionKind, RunningJob
 
-from tests.core.queue.build import HOUR, POLICY, at, given, host, passed, running, suspended, waiting, why
+from tests.core.queue.build import HOUR, POLICY, at, given, host, hosts, passed, running, suspended, waiting, why
 
 HIGH = waiting("high", priority=Priority.HIGH)
 
@@ -227,3 +227,59 @@ def test_of_a_large_gang_only_what_is_needed_is_kept() -> None:
 def test_priorities_within_one_user_count_like_any() -> None:
     """Only at the same priority does a user not interrupt himself."""
     assert _victims(_low("r", "i-1", user=HIGH.user)) == {"r"}
+
+
+EXTREME = waiting("extreme", priority=Priority.EXTREME_HIGH)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"busy": {"since": -60}},
+        {"busy": {"suspensions": POLICY.suspensions_max}},
+        {"recent_preemptions": POLICY.fleet_suspensions_max},
+    ],
+)
+def test_extreme_high_waits_for_no_protected_time_and_no_limit_of_suspensions(limits: dict[str, Any]) -> None:
+    """It is almost exclusive. A job of the next lower priority waits for each."""
+    busy = [running("low", "i-1", priority=Priority.LOW, **limits.get("busy", {}))]
+    fleet, recent = hosts("i-1", free=0), limits.get("recent_preemptions", 0)
+    assert suspended(passed([EXTREME], fleet, busy, recent_preemptions=recent)) == {"low": "extreme"}
+    very_high = replace(EXTREME, priority=Priority.VERY_HIGH)
+    assert suspended(passed([very_high], fleet, busy, recent_preemptions=recent)) == {}
+
+
+def test_extreme_high_still_keeps_the_other_rules() -> None:
+    """Not its equals, not the jobs of its own user at its own priority, and no job that cannot be suspended."""
+    for fields in (
+        {"priority": Priority.EXTREME_HIGH},
+        {"priority": Priority.LOW, "can_suspend": False},
+        {"priority": Priority.LOW, "leaving": True},
+    ):
+        assert suspended(passed([EXTREME], hosts("i-1", free=0), [running("r", "i-1", **fields)])) == {}
+
+
+@pytest.mark.parametrize(
+    ("busy", "recent", "told"),
+    [
+        ({"since": -60}, 0, "LOW job low is protected until 00:14 UTC"),
+        ({"suspensions": 3}, 0, "LOW job low was suspended 3 times in the last 60 minutes"),
+        ({}, 100, "as many jobs as the fleet allows were suspended in the last 60 minutes"),
+    ],
+)
+def test_the_reason_names_the_limit_that_keeps_the_victim(busy: dict[str, Any], recent: int, told: str) -> None:
+    """Whoever waits for nothing but a protected time hears of it, and until when."""
+    answer = passed(
+        [HIGH], hosts("i-1", free=0), [running("low", "i-1", priority=Priority.LOW, **busy)], recent_preemptions=recent
+    )
+    assert why(answer) == {"high": f"needs 1 instance(s) with 8 GPU(s) each; 0 are free; {told}"}
+    assert "since" not in busy or answer.next_at == at(840)
+
+
+def test_a_protected_job_that_would_not_be_enough_is_not_named() -> None:
+    """The job waits for GPUs then."""
+    gang = replace(HIGH, nodes=2)
+    busy = [running("low", "i-1", priority=Priority.LOW, since=-60), running("peer", "i-2", priority=Priority.HIGH)]
+    assert why(passed([gang], hosts("i-1", "i-2", free=0), busy)) == {
+        "high": "needs 2 instance(s) with 8 GPU(s) each; 0 are free"
+    }

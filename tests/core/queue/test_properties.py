@@ -252,10 +252,10 @@ def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
     real = Preemption.victims
 
     def checked(
-        self: Preemption, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int
+        self: Preemption, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int, *, unlimited: bool = False
     ) -> list[RunningJob] | None:
         taken = {*spoken_for}
-        found = real(self, job, need, taken, budget)
+        found = real(self, job, need, taken, budget, unlimited=unlimited)
         if found is not None:
             assert _vacated(self, job, found, taken) >= need
             for one in found:

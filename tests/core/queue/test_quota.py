@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,12 +70,27 @@ def test_a_recovering_gang_holds_its_quota_already() -> None:
 
 
 def test_the_quota_that_the_head_needs_is_kept_for_it() -> None:
-    """Or jobs of its own user behind it would take it, and the head would be passed for ever."""
+    """Or jobs of its own user behind it that outlast its start would take it, and the head would be passed for ever."""
     busy = [running("r", "i-0", ends=3_600)]
-    line = [waiting("head", 2, user="ann", since=-9), waiting("later", user="ann", since=-1, runs_for_s=60)]
+    line = [waiting("head", 2, user="ann", since=-9), waiting("later", user="ann", since=-1, runs_for_s=3_601)]
+    answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2")], busy, limits=TWO)
+    assert set(given(answer)) == {"head"}
     answer = passed(line, [host("i-0", free=0), host("i-1")], busy, limits=TWO)
     assert given(answer) == {}
     assert answer.reservations[0].job_id == "head"
+    assert why(answer)["later"] == "needs 1 instance(s); 2 of the quota of 2 of ann/NORMAL/ are taken or kept for head"
+
+
+@pytest.mark.parametrize("limits", [TWO, QuotaLimits(max_running_jobs=2), QuotaLimits(max_running_jobs_per_user=1)])
+def test_a_short_job_of_the_same_user_may_pass_the_promised_head(limits: QuotaLimits) -> None:
+    """It ends before the head starts, so what is kept for the head is free until then. A second one finds nothing."""
+    busy = [running("r", "i-0", ends=3_600)]
+    short = [waiting(name, user="ann", since=-1, runs_for_s=3_600) for name in ("a", "b", "c")]
+    line = [waiting("head", 3, gpus=4, user="ann", since=-9), *short]
+    limits = replace(limits, instances={("ann", "NORMAL", "*"): 3}) if limits is TWO else limits
+    answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2")], busy, limits=limits)
+    assert set(given(answer)) == ({"a", "b"} if limits.instances else {"a"})
+    assert answer.reservations[0] == passed(line[:1], [host("i-0", free=0), *hosts("i-1", "i-2")], busy).reservations[0]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,18 @@ from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.queue.entry import waiting_job
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import QuotaLimits
-from gpu_recovery.core.queue.run_time_estimates import LEAST, SLOTS, JobKind, RunTime, slot_of, usual_run_time
+from gpu_recovery.core.queue.run_time_estimates import (
+    LEAST,
+    SLOTS,
+    JobKind,
+    RunTime,
+    UsualRunTime,
+    slot_of,
+    usual_run_time,
+)
 
 from tests.core.build import ADAPTIVE, NOW, SPEC, applied, available, later, placed, queued, tell
 
@@ -21,11 +30,11 @@ ANA = replace(SPEC, user="ana", nnodes=1)
 KIND = JobKind("ana", "sft", 1, 8)
 
 
-def test_nine_of_ten_did_not_take_longer() -> None:
-    """The ninth of ten, the fifteenth of sixteen, and of four the longest; fewer say nothing."""
-    assert usual_run_time([10, 20, 30, 40, 50, 60, 70, 80, 90, 1_000]) == 90
-    assert usual_run_time([*range(1, SLOTS), 9_999]) == SLOTS - 1
-    assert usual_run_time([1] * (LEAST - 1) + [7]) == 7
+def test_half_and_nine_of_ten_did_not_take_longer() -> None:
+    """The fifth and the ninth of ten, the eighth and the fifteenth of sixteen; fewer than four say nothing."""
+    assert usual_run_time([10, 20, 30, 40, 50, 60, 70, 80, 90, 1_000]) == (50, 90)
+    assert usual_run_time([*range(1, SLOTS), 9_999]) == (SLOTS // 2, SLOTS - 1)
+    assert usual_run_time([1] * (LEAST - 1) + [7]) == (1, 7)
     assert usual_run_time([5] * (LEAST - 1)) is None and usual_run_time(()) is None
 
 
@@ -74,23 +83,32 @@ def test_what_did_not_come_to_its_end_says_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "ran_s", "known", "lasts"),
-    [(None, 0, 600, 600), (None, 200, 600, 400), (None, 600, 600, None), (None, 0, None, None), (900, 0, 600, 900)],
+    [
+        (None, 0, 600, 600),
+        (None, 200, 600, 400),
+        (None, 600, 600, None),
+        (None, 0, None, None),
+        (900, 0, 600, 600),
+        (900, 0, None, 900),
+        (300, 0, 600, 300),
+        (900, 600, 600, 900),
+    ],
 )
-def test_a_limit_comes_first_then_history_less_what_was_run(
+def test_the_shorter_of_limit_and_history_counts_less_what_was_run(
     limit: int | None, ran_s: int, known: int | None, lasts: int | None
 ) -> None:
-    """What has taken longer than its kind is of unknown length again."""
+    """A generous limit hides no history. What has taken longer than its kind has its limit, or an unknown length."""
     record = replace(queued(spec=replace(ANA, max_runtime_s=limit)), ran_s=ran_s)
     entry = entry_of(record)
     assert entry is not None
-    assert entry.lasts_s({KIND: known} if known is not None else {}) == lasts
+    usual = {KIND: UsualRunTime(known, known)} if known is not None else {}
+    assert waiting_job(entry, ADAPTIVE, NOW, usual).runs_for_s == lasts
 
 
-@pytest.mark.parametrize(("known", "starts"), [({}, set()), ({KIND: 600}, {"small"}), ({KIND: 4_000}, set())])
-def test_a_job_without_a_limit_passes_the_head_if_its_kind_ends_in_time(
-    known: dict[JobKind, int], starts: set[str]
-) -> None:
+@pytest.mark.parametrize(("known_s", "starts"), [(None, set()), (600, {"small"}), (4_000, set())])
+def test_a_job_without_a_limit_passes_the_head_if_its_kind_ends_in_time(known_s: int | None, starts: set[str]) -> None:
     """What is kept for the head is lent until the job that it waits for ends, and no longer."""
+    known = {KIND: UsualRunTime(known_s, known_s)} if known_s is not None else {}
     head = replace(queued(job_id="head", spec=replace(SPEC, user="bob")), queued_at=later(-60))
     holder = queued(job_id="holder", spec=replace(SPEC, user="bob", nnodes=1, max_runtime_s=3_600))
     holds = runs(holder)
@@ -106,6 +124,32 @@ def test_the_head_is_promised_what_its_kind_before_it_leaves_free() -> None:
     holds = runs(queued(job_id="holder", spec=ANA))
     entries = [one for one in map(entry_of, (head, holds)) if one]
     fleet = (available("i-0a1", gpus_free=0),)
-    for known, at in (({}, None), ({KIND: 600}, NOW + timedelta(seconds=600))):
+    for known, at in (({}, None), ({KIND: UsualRunTime(300, 600)}, NOW + timedelta(seconds=600))):
         snapshot = snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, QuotaLimits(), known)
         assert [one.at for one in place(snapshot, ADAPTIVE, NOW).reservations] == [at]
+
+
+def test_history_beats_a_generous_limit() -> None:
+    """A user who keeps a limit of seven days still passes the head, if jobs of the kind end in time."""
+    week = replace(ANA, max_runtime_s=604_800)
+    head = replace(queued(job_id="head", spec=replace(SPEC, user="bob")), queued_at=later(-60))
+    holds = runs(queued(job_id="holder", spec=replace(ANA, user="bob", max_runtime_s=3_600)))
+    entries = [one for one in map(entry_of, (head, holds, queued(job_id="small", spec=week))) if one]
+    known = {KIND: UsualRunTime(600, 4_000)}
+    fleet = (available("i-0a1", gpus_free=0), available("i-0b2"))
+    snapshot = snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, QuotaLimits(), known)
+    assert {one.job_id for one in place(snapshot, ADAPTIVE, NOW).assignments} == {"small"}
+
+
+def test_a_job_that_outlasts_its_kind_ends_at_its_limit() -> None:
+    """The head hears of that time; an unknown end would let no job pass."""
+    week = replace(ANA, max_runtime_s=604_800)
+    holds = runs(queued(job_id="holder", spec=week))
+    entries = [
+        one for one in map(entry_of, (queued(job_id="head", spec=replace(SPEC, user="bob", nnodes=1)), holds)) if one
+    ]
+    for passed_s, ends_s in ((0, 600), (700, 604_800)):
+        now = later(passed_s)
+        known = {KIND: UsualRunTime(300, 600)}
+        snapshot = snapshot_of(entries, (available("i-0a1", gpus_free=0),), ADAPTIVE, now, {}, QuotaLimits(), known)
+        assert [one.at for one in place(snapshot, ADAPTIVE, now).reservations] == [later(ends_s)]

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.queue.backfill import RunTimeBound
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import LEAST
@@ -18,7 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.__main__ import main
+from simulator.queue.baselines import Conservative, Multifactor
 from simulator.queue.disciplines import BestEffort, Easy, ProductionRules, StrictFifo
+from simulator.queue.estimate_cases import CASES, DRAWN, ratios, with_estimates
 from simulator.queue.job_index import SizeQueue, TraceQueue
 from simulator.queue.job_trace import Selection, TraceInvalid, TraceJob, read
 from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
@@ -71,9 +74,11 @@ class WholePasses:
     """The same trace with a whole production `place()` at each event."""
 
     name = "place"
+    by_owner = False
 
-    def __init__(self, jobs: Sequence[TraceJob], gpus: int) -> None:
-        self._jobs, self._hosts = jobs, [f"h{n:05d}" for n in range(gpus)]
+    def __init__(self, jobs: Sequence[TraceJob], gpus: int, policy: RecoveryPolicy = POLICY) -> None:
+        self._policy = policy
+        self._jobs, self._hosts = {job.number: job for job in jobs}, [f"h{n:05d}" for n in range(gpus)]
         self._running: dict[int, RunningJob] = {}
         self._started: set[int] = set()
 
@@ -87,9 +92,17 @@ class WholePasses:
         at = EPOCH + timedelta(seconds=now)
         busy = {host for job in self._running.values() for host in job.hosts}
         hosts = tuple(Host(name, "", 1, int(name not in busy)) for name in self._hosts)
+
+        def expected(job: RunningJob) -> RunningJob:
+            """The job with the end that is expected now: by its kind, or later by its limit."""
+            known = self._jobs[int(job.job_id)]
+            ends = (known.bounded(bound) for bound in (RunTimeBound.P90, RunTimeBound.LIMIT))
+            later = [job.since + timedelta(seconds=end) for end in ends if end is not None]
+            return replace(job, ends_at=next((end for end in later if end > at), None))
+
         waiting = tuple(
             WaitingJob(
-                str(job.number),
+                f"{job.number:06d}",
                 1,
                 0,
                 "u",
@@ -98,36 +111,57 @@ class WholePasses:
                 "",
                 job.size,
                 1,
-                EPOCH + timedelta(seconds=job.number),
-                runs_for_s=job.estimate_s,  # type: ignore[arg-type]
+                EPOCH + timedelta(seconds=job.at),
+                runs_for_s=job.bounded(RunTimeBound.P90),  # type: ignore[arg-type]
+                median_s=job.bounded(RunTimeBound.MEDIAN),  # type: ignore[arg-type]
+                limit_s=job.estimate_s,  # type: ignore[arg-type]
             )
-            for job in self._jobs
+            for job in self._jobs.values()
             if job.at <= now and job.number not in self._started
         )
-        for one in place(Snapshot(waiting, tuple(self._running.values()), hosts), POLICY, at).assignments:
+        for one in place(
+            Snapshot(waiting, tuple(map(expected, self._running.values())), hosts), self._policy, at
+        ).assignments:
             job = self._jobs[int(one.job_id)]
             start(job)
-            ends_at = None if job.estimate_s is None else at + timedelta(seconds=job.estimate_s)
             self._running[job.number] = RunningJob(
-                one.job_id, 1, 1, "u", Priority.NORMAL, Priority.NORMAL, "", job.size, 1, one.instances, at, at, ends_at
+                one.job_id, 1, 1, "u", Priority.NORMAL, Priority.NORMAL, "", job.size, 1, one.instances, at, at
             )
 
 
 ROWS = st.tuples(
-    st.integers(0, 9), st.integers(1, 9), st.sampled_from([0.5, 1, 2, 5, None]), st.sampled_from([1, 1, 2, 3, 5])
+    st.integers(0, 9),
+    st.integers(1, 9),
+    st.sampled_from([0.5, 1, 2, 5, None]),
+    st.sampled_from([1, 1, 2, 3, 5]),
+    st.sampled_from([None, 0.5, 1, 2]),
 )
+SHORT = replace(POLICY, backfill_median_s=4, backfill_estimates_gpu_s=20)
+"""Jobs of a few seconds reach each bound of the run time."""
 
 
 @given(st.lists(ROWS, min_size=1, max_size=14))
-def test_ours_decides_as_place_does(rows: list[tuple[int, int, float | None, int]]) -> None:
+def test_ours_decides_as_place_does(rows: list[tuple[int, int, float | None, int, float | None]]) -> None:
     """Driven event by event, the production phases start the same jobs at the same times as whole passes."""
-    jobs = _jobs(
-        *((at, runs_s, factor and runs_s * factor, size) for at, runs_s, factor, size in sorted(rows, key=_at))
+    plain = _jobs(
+        *((at, runs_s, factor and runs_s * factor, size) for at, runs_s, factor, size, _ in sorted(rows, key=_at))
     )
-    assert waits_of(jobs, ProductionRules(5)) == waits_of(jobs, WholePasses(jobs, 5))
+    jobs = [
+        job
+        if kind is None
+        else replace(
+            job, median_s=_least(job.estimate_s, job.runs_s * kind), p90_s=_least(job.estimate_s, job.runs_s * kind * 2)
+        )
+        for job, (*_, kind) in zip(plain, sorted(rows, key=_at), strict=True)
+    ]
+    assert waits_of(jobs, ProductionRules(5, SHORT)) == waits_of(jobs, WholePasses(jobs, 5, SHORT))
 
 
-def _at(row: tuple[int, int, float | None, int]) -> int:
+def _least(limit_s: float | None, known_s: float) -> float:
+    return known_s if limit_s is None else min(limit_s, known_s)
+
+
+def _at(row: tuple[int, int, float | None, int, float | None]) -> int:
     return row[0]
 
 
@@ -153,7 +187,7 @@ def test_by_history_the_jobs_of_a_kind_tell_how_long_the_next_one_runs() -> None
     waits = waits_of(others, ProductionRules(4), past)
     assert waits[-2:] == [0, 197]
     assert waits_of(others, ProductionRules(4))[-2:] != [0, 197]
-    assert past.estimated(jobs[0]).estimate_s == 10 and RunTimeHistory().estimated(jobs[0]).estimate_s is None
+    assert past.estimated(jobs[0]).p90_s == 10 and RunTimeHistory().estimated(jobs[0]).p90_s is None
 
 
 def test_the_first_that_ends_in_time_is_found_whatever_came_and_went() -> None:
@@ -204,6 +238,8 @@ def test_the_command_prints_the_figures_of_every_policy(capsys: pytest.CaptureFi
         "strict_fifo",
         "best_effort",
         "easy",
+        "conservative",
+        "multifactor",
         "ours",
         "ours_by_history",
     ]
@@ -212,6 +248,46 @@ def test_the_command_prints_the_figures_of_every_policy(capsys: pytest.CaptureFi
     assert main(["queue", "--trace", str(EXCERPT), "--gpus", "128"]) == 0
     assert "Microsoft" in capsys.readouterr().out
     assert "Microsoft" in found["source"]
+
+
+def test_conservative_backfill_delays_nobody_who_was_there_before() -> None:
+    """The last job fits before the third, but would delay the second of the two that wait: each has its own time."""
+    jobs = _jobs((0, 100, 100, 3), (1, 100, 100, 4), (2, 100, 100, 3), (3, 250, 250, 1), (4, 90, 90, 1))
+    assert waits_of(jobs, Conservative(4)) == [0, 99, 198, 197, 0]
+    assert waits_of(jobs, Conservative(4)) != waits_of(jobs, BestEffort(4))
+    silent = [replace(job, estimate_s=None) for job in LINE]
+    assert waits_of(silent, Conservative(4)) == waits_of(silent, StrictFifo(4))
+
+
+def test_the_multifactor_priority_puts_the_owner_with_less_usage_first() -> None:
+    """Both wait for all GPUs. The later job goes first, because its owner has used nothing."""
+    rows = _jobs((0, 100, 100, 4), (1, 10, 10, 4), (2, 10, 10, 4))
+    jobs = [replace(job, whose=owner) for job, owner in zip(rows, ("a", "a", "b"), strict=True)]
+    assert waits_of(jobs, Multifactor(4)) == [0, 109, 98]
+    assert waits_of(jobs, Easy(4)) == [0, 99, 108]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_case_of_estimates_is_what_its_name_says(case: str) -> None:
+    """No estimate is below the run time, and the same seed gives the same estimates."""
+    jobs = [replace(job, estimate_s=None) for job in read(EXCERPT, Selection(days=2))]
+    estimated = with_estimates(jobs, case, 1)
+    assert estimated == with_estimates(jobs, case, 1)
+    assert all(job.estimate_s is None or job.estimate_s >= job.runs_s for job in estimated)
+    silent = sum(job.estimate_s is None for job in estimated) / len(jobs)
+    assert 0.3 < silent < 0.7 if case == "half_silent" else not silent
+    assert (estimated != with_estimates(jobs, case, 2)) == (case in DRAWN)
+
+
+def test_ratios_are_shares_of_strict_order() -> None:
+    """The mean wait, and the longest of a job of 16 GPUs. The production rules know the history besides."""
+    jobs = read(EXCERPT, Selection(days=3))
+    strict, easy = waits_of(jobs, StrictFifo(96)), waits_of(jobs, Easy(96))
+    found = ratios(jobs, 96, (Easy, ProductionRules))
+    assert set(found) == {"easy", "ours"}
+    assert found["easy"]["mean"] == round(sum(easy) / sum(strict), 3)
+    big = [max(waits[job.number] for job in jobs if job.size >= 16) for waits in (easy, strict)]
+    assert found["easy"]["big"] == round(big[0] / big[1], 2)
 
 
 def test_the_command_refuses_what_it_cannot_play(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def _entry(job: Job) -> Entry:
         running_at=job.running_at,
         max_runtime_s=spec.max_runtime_s,
         holds_quota=job.quota_nodes > 0,
-        workload="" if spec.max_runtime_s is not None else spec.workload,
+        workload=spec.workload,
         task_definition=spec.task_definition,
         launching=job.status is JobStatus.SUBMITTING or (job.status is JobStatus.STOPPING and lacks is not None),
         denials=denied.launches if denied is not None and lacks is not None else 0,

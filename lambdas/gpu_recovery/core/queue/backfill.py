@@ -3,16 +3,43 @@
 The head, the first job that does not fit, is promised hosts. A job behind it may start if it ends before the head
 starts, or if it uses hosts outside the promise. So no such job delays the head as long as the estimates hold (Lifka
 1995; Mu'alem and Feitelson 2001).
+
+Three bounds of a run time say whether a job ends in time. By the median of its kind many jobs pass the head, and half
+of them may delay it. By the 90th percentile one in ten may. By the user's limit none does. `bound_for` chooses the
+bound: the longer the head has waited, and the larger it is, the less is risked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from enum import Enum, auto
 
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.host_selection import HostPool
 from gpu_recovery.core.queue.release_forecast import NEVER, ReleaseForecast
 from gpu_recovery.core.queue.snapshot import Host, Reservation, WaitingJob
+
+
+class RunTimeBound(Enum):
+    """The bound of a run time by which a job may pass the head of the queue. The user's limit bounds each."""
+
+    MEDIAN = auto()  # half of the jobs of its kind did not take longer
+    P90 = auto()  # nine of ten did not
+    LIMIT = auto()  # the job is stopped then
+
+
+def bound_for(waited_s: float, gpus: int, policy: RecoveryPolicy) -> RunTimeBound:
+    """Return the bound by which jobs may pass a head.
+
+    Args:
+        waited_s: seconds since the first submission of the head.
+        gpus: all GPUs of the head.
+        policy: `backfill_median_s` and `backfill_estimates_gpu_s`.
+    """
+    if waited_s * gpus >= policy.backfill_estimates_gpu_s:
+        return RunTimeBound.LIMIT
+    return RunTimeBound.P90 if waited_s >= policy.backfill_median_s else RunTimeBound.MEDIAN
 
 
 class BackfillWindow:
@@ -22,8 +49,9 @@ class BackfillWindow:
     estimated, the free hosts among them become backfill hosts of `pool`.
     """
 
-    def __init__(self, job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> None:
+    def __init__(self, job: WaitingJob, pool: HostPool, forecast: ReleaseForecast, policy: RecoveryPolicy) -> None:
         self.job = job
+        self.bound = bound_for((pool.at - job.queued_at).total_seconds(), job.nodes * job.gpus, policy)
         hosts, self._starts_in = _promised(job, pool, forecast)
         at = None if self._starts_in == NEVER else pool.at + timedelta(seconds=self._starts_in)
         self.reservation = Reservation(job.job_id, job.group, tuple(sorted(hosts)), at)
@@ -35,7 +63,12 @@ class BackfillWindow:
 
     def admits(self, job: WaitingJob) -> bool:
         """Return whether the job ends before the head starts, so that it may use the promised hosts."""
-        return self.reservation.at is not None and job.runs_for_s is not None and job.runs_for_s <= self._starts_in
+        if self.reservation.at is None:
+            return False
+        seconds = job.limit_s if self.bound is RunTimeBound.LIMIT else job.runs_for_s
+        if self.bound is RunTimeBound.MEDIAN and job.median_s is not None:
+            seconds = job.median_s
+        return seconds is not None and seconds <= self._starts_in
 
 
 def _promised(job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> tuple[list[str], float]:

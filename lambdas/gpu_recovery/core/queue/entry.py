@@ -11,7 +11,7 @@ from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
 from gpu_recovery.core.queue.quota import QuotaKey
-from gpu_recovery.core.queue.run_time_estimates import JobKind
+from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime
 from gpu_recovery.core.queue.snapshot import RunningJob, WaitingJob
 
 NOTHING: Mapping[Any, Any] = {}
@@ -33,7 +33,7 @@ class Entry:
     fresh:       the job is QUEUED, so its record needs a first wait reason.
     suspects:    instances that the job uses last, each with the rank under which it was suspected.
     ran_s:       seconds that the job ran in all earlier runs.
-    workload:    the kind of work, by which the run time is estimated; "" if the user set a limit.
+    workload:    the kind of work, by which the run time is estimated; "" if it is not estimated.
     launching:   its launch has not been answered, or was denied and its gang is being stopped.
     denials:     number of its launches in a row that AWS denied for lack of a permission.
     lacks:       name of the missing permission; `lacks_everywhere`: every launch needs it.
@@ -86,21 +86,28 @@ class Entry:
 
     @property
     def kind(self) -> JobKind | None:
-        """Return the kind of the job for run time estimates; None if its user set a limit."""
+        """Return the kind of the job for run time estimates; None if it has none."""
         return JobKind(self.user, self.workload, self.nodes, self.gpus) if self.workload else None
 
-    def lasts_s(self, usual: Mapping[JobKind, int]) -> int | None:
+    def usual_s(self, usual: Mapping[JobKind, UsualRunTime]) -> UsualRunTime | None:
+        """Return the usual run time of the kind of the job; None if unknown."""
+        return usual.get(self.kind) if self.kind is not None else None
+
+    def lasts_s(self, known_s: int | None, ran_for_s: int) -> int | None:
         """Return the expected run time in seconds; None if unknown.
 
-        The time is that of the next attempt of a queued job, or of the whole present attempt of a placed job.
+        The time is that of the next attempt of a queued job, or of the whole present attempt of a placed job. The
+        user's limit bounds the estimate, and is the estimate where nothing else is known. A job that has run longer
+        than its kind tells nothing but its limit.
 
         Args:
-            usual: the usual run time in seconds by job kind.
+            known_s: estimated run time of all attempts together; None if unknown.
+            ran_for_s: the seconds that the job has run until now, in all its runs.
         """
-        if self.max_runtime_s is not None:
+        if known_s is None or known_s <= ran_for_s:
             return self.max_runtime_s
-        known = usual.get(self.kind) if self.kind is not None else None
-        return known - self.ran_s if known is not None and known > self.ran_s else None
+        left_s = known_s - self.ran_s
+        return left_s if self.max_runtime_s is None else min(left_s, self.max_runtime_s)
 
     def ran_for_s(self, now: datetime) -> int:
         """Return the seconds that the job ran until `now`, in all its runs."""
@@ -119,9 +126,10 @@ class Entry:
 
 
 def waiting_job(
-    entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, int] = NOTHING
+    entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, UsualRunTime] = NOTHING
 ) -> WaitingJob:
     """Convert the entry of a queued job for `place`."""
+    known = entry.usual_s(usual)
     return WaitingJob(
         job_id=entry.job_id,
         version=entry.version,
@@ -138,7 +146,9 @@ def waiting_job(
         suspects=entry.suspects,
         own_only=entry.recovering and policy.relaunch_on_same_instances,
         repairing=entry.repairing,
-        runs_for_s=entry.lasts_s(usual),
+        runs_for_s=entry.lasts_s(known.p90_s if known is not None else None, entry.ran_s),
+        median_s=entry.lasts_s(known.median_s, entry.ran_s) if known is not None else None,
+        limit_s=entry.max_runtime_s,
         holds_quota=entry.holds_quota,
         suspensions=entry.recent_preemptions(policy, now),
         suspended_at=entry.suspended_at,
@@ -153,11 +163,12 @@ def quota_keys(entries: Iterable[Entry]) -> set[QuotaKey]:
 
 
 def running_job(
-    entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, int] = NOTHING
+    entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, UsualRunTime] = NOTHING
 ) -> RunningJob:
     """Convert the entry of a placed job for `place`."""
     since = entry.running_at or entry.placed_at
-    lasts_s = entry.lasts_s(usual)
+    known = entry.usual_s(usual)
+    lasts_s = entry.lasts_s(known.p90_s if known is not None else None, entry.ran_for_s(now))
     ends_at = since + timedelta(seconds=lasts_s) if lasts_s else None
     if entry.leaves:
         ends_at = max(now, entry.placed_at + duration(policy.suspend_margin_s))

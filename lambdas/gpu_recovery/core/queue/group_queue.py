@@ -62,7 +62,11 @@ class GroupQueue:
         if hold is not None:
             return self._wait_reasons.of_permission(job, self._position, hold)
         # 2. Quota: a job over its quota does not block the jobs behind it.
+        window = self.backfill_window
         refused = self.shared.quota.refusal(job)
+        if refused is not None and window is not None and window.admits(job):
+            # The job ends before the head starts, so the quota that is kept for the head is free until then.
+            refused = self.shared.quota.refusal(job, before=window.job)
         if refused is not None and refused[0] is not RejectionKind.JOBS:
             return self._wait_reasons.of_quota(job, self._position, refused)
         if not self.hosts.could_fit(job):
@@ -70,7 +74,6 @@ class GroupQueue:
         if refused is not None:
             return self._preempt_for_job_limit(job) or self._wait_reasons.of_quota(job, self._position, refused)
         # 3. Packing; 5. behind a waiting head, only into what the head leaves over.
-        window = self.backfill_window
         chosen = self.hosts.choose(job, may_backfill=window is not None and window.admits(job))
         if chosen is None:
             return self._wait(job)
@@ -92,7 +95,7 @@ class GroupQueue:
         leaving = self._preempt(job)
         if not leaving:
             return None
-        self.shared.quota.charge(job)
+        self.shared.quota.charge(job, is_kept=True)
         return self._wait_reasons.of_preemption(job, self._position, leaving)
 
     def _record_waiting(self, job: WaitingJob) -> None:
@@ -118,16 +121,23 @@ class GroupQueue:
         # 6. Preemption: hosts that are being vacated for the job count as taken, and are requested once.
         leaving = self._preempt(job)
         if leaving:
-            self.shared.quota.charge(job)
+            self.shared.quota.charge(job, is_kept=True)
             return self._wait_reasons.of_preemption(job, position, leaving)
         fitting = self.hosts.fitting(job)
-        self.shared.quota.charge(job)
+        limits = self._limits_of_preemption(job, fitting)
+        self.shared.quota.charge(job, is_kept=True)
         if job.recovering:
             # The job is next, but its instances are not free. Those that fit are kept; others may use the rest.
             self.hosts.hold_for(job)
-            return self._wait_reasons.of_gpus(job, position, fitting)
-        self.backfill_window = BackfillWindow(job, self.hosts, self.forecast)
-        return self._wait_reasons.of_gpus(job, position, fitting, self.backfill_window)
+            return self._wait_reasons.of_gpus(job, position, fitting, limits=limits)
+        self.backfill_window = BackfillWindow(job, self.hosts, self.forecast, self.shared.policy)
+        return self._wait_reasons.of_gpus(job, position, fitting, self.backfill_window, limits)
+
+    def _limits_of_preemption(self, job: WaitingJob, fitting: int) -> str:
+        """Return which limits of preemption make the job wait, in words; "" if none does."""
+        coming = self._vacated_soon(job)[: job.nodes - fitting]
+        missing = job.nodes - fitting - len(coming)
+        return self.preemption.limits_on(job, missing, coming, self.shared.suspensions_left)
 
     def _preempt(self, job: WaitingJob) -> list[str]:
         """Preempt jobs for `job`, and keep all hosts that it waits for.
@@ -146,7 +156,7 @@ class GroupQueue:
         if victims:
             orders, freed = self.preemption.suspend(job, victims, need, coming)
             self.suspensions += orders
-            self.shared.suspensions_left -= len(orders)
+            self.shared.suspensions_left = max(0, self.shared.suspensions_left - len(orders))
             self.forecast.record_leaving(victims)
             self.shared.quota.count_leaving(victims)
             coming += freed

@@ -16,6 +16,8 @@ from gpu_recovery.core.queue.quota_admission import QuotaAdmission
 from gpu_recovery.core.queue.release_forecast import ReleaseForecast, priority_of
 from gpu_recovery.core.queue.snapshot import RunningJob, Suspension, WaitingJob
 
+NAMED = 2
+"""Upper bound of the protected jobs that a wait reason names."""
 Cost = tuple[bool, Priority, float, float, str]
 """Sort key of the cost of suspending a job, cheapest first.
 
@@ -49,36 +51,62 @@ class Preemption:
         self._policy, self._now = policy, now
         self._chosen: set[str] = set()
         self._costs: dict[str, Cost] = {}
-        self._bundles: dict[int, list[Bundle]] = {}
-        self._movable: dict[str, list[RunningJob]] | None = None
+        self._bundles: dict[tuple[int, bool], list[Bundle]] = {}
+        self._movable: dict[bool, dict[str, list[RunningJob]]] = {}
         running = [job for job in forecast.running if not job.leaving]
         self._lowest = min((priority_of(job, now) for job in running), default=Priority.EXTREME_HIGH)
         self.capped = False
         """True if a job was exempt only by the number of its suspensions, or if the fleet's budget was used up."""
 
-    def victims(self, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int) -> list[RunningJob] | None:
+    def victims(
+        self, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int, *, unlimited: bool = False
+    ) -> list[RunningJob] | None:
         """Return a minimal set of jobs that free `need` more hosts for `job`; None if there is no such set.
+
+        Neither a protected time nor a limit of suspensions makes a job of priority EXTREME_HIGH wait.
 
         Args:
             need: the number of hosts that the job lacks.
             spoken_for: hosts that the job already counts on.
             budget: the number of suspensions that the whole fleet has left.
+            unlimited: whether protected times and limits of suspensions are ignored for any priority.
         """
+        unlimited = unlimited or job.priority is Priority.EXTREME_HIGH
         if job.priority <= self._lowest or need < 1:
             return None
         taken = {*spoken_for}
         chosen: dict[str, RunningJob] = {}
         freed: set[str] = set()
         while len(freed) < need:
-            best = self._best_bundle(job, need - len(freed), freed | taken)
+            best = self._best_bundle(job, need - len(freed), freed | taken, unlimited)
             if best is None:
                 return None
             chosen |= {victim.job_id: victim for victim in best.jobs}
-            if len(chosen) > budget:
+            if len(chosen) > budget and not unlimited:
                 self.capped = True
                 return None
             freed = {host for host in self._freed(job, chosen) if host not in taken}
         return self._pruned(job, need, chosen, taken)
+
+    def limits_on(self, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int) -> str:
+        """Return which protected times and limits of suspensions make `job` wait, in words; "" if none does.
+
+        They do if `job` could start by suspending the named jobs, were there no such limits.
+        """
+        victims = self.victims(job, need, spoken_for, budget, unlimited=True)
+        if not victims:
+            return ""
+        told, window = [], f"in the last {self._policy.suspensions_window_s // 60} minutes"
+        for victim in victims:
+            name, until = f"{priority_of(victim, self._now).name} job {victim.job_id}", self.protected_until(victim)
+            if until > self._now:
+                told.append(f"{name} is protected until {until:%H:%M} UTC")
+            elif victim.suspensions >= self._policy.suspensions_max:
+                told.append(f"{name} was suspended {victim.suspensions} times {window}")
+        if not told and len(victims) > budget:
+            told.append(f"as many jobs as the fleet allows were suspended {window}")
+        rest = len(told) - NAMED
+        return ", ".join(told[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
     def suspend(
         self, job: WaitingJob, victims: Iterable[RunningJob], need: int, spoken_for: Iterable[str]
@@ -119,35 +147,37 @@ class Preemption:
                 left = without
         return sorted(left.values(), key=self._cost)
 
-    def _bundles_for(self, job: WaitingJob) -> list[Bundle]:
+    def _bundles_for(self, job: WaitingJob, unlimited: bool) -> list[Bundle]:
         """Return the bundles that could be vacated for ranks of this size, the cheapest last.
 
         The bundles are computed once per size. Bundles with jobs that were chosen meanwhile are removed.
         """
-        if job.gpus not in self._bundles:
+        key = (job.gpus, unlimited)
+        if key not in self._bundles:
             hosts_of: dict[tuple[str, ...], list[str]] = {}
             jobs_of: dict[tuple[str, ...], tuple[RunningJob, ...]] = {}
-            for host_id, movable in self._movable_jobs().items():
+            for host_id, movable in self._movable_jobs(unlimited).items():
                 leave = self._who_must_leave(host_id, movable, job)
                 if leave:
                     names = tuple(running.job_id for running in leave)
                     hosts_of.setdefault(names, []).append(host_id)
                     jobs_of[names] = leave
             bundles = [self._bundle(jobs_of[names], tuple(hosts)) for names, hosts in hosts_of.items()]
-            self._bundles[job.gpus] = sorted(bundles, key=lambda bundle: bundle.cost, reverse=True)
-        offered = self._bundles[job.gpus]
+            self._bundles[key] = sorted(bundles, key=lambda bundle: bundle.cost, reverse=True)
+        offered = self._bundles[key]
         while offered and self._is_leaving(offered[-1]):
             offered.pop()
         return offered
 
-    def _movable_jobs(self) -> dict[str, list[RunningJob]]:
+    def _movable_jobs(self, unlimited: bool) -> dict[str, list[RunningJob]]:
         """Return by host the jobs that could be suspended at all, the cheapest first."""
-        if self._movable is None:
-            self._movable = {}
-            for running in sorted((job for job in self._forecast.running if self._is_movable(job)), key=self._cost):
+        if unlimited not in self._movable:
+            by_host = self._movable[unlimited] = {}
+            movable = (job for job in self._forecast.running if self._is_movable(job, unlimited))
+            for running in sorted(movable, key=self._cost):
                 for host_id in running.hosts:
-                    self._movable.setdefault(host_id, []).append(running)
-        return self._movable
+                    by_host.setdefault(host_id, []).append(running)
+        return self._movable[unlimited]
 
     def _who_must_leave(self, host_id: str, movable: Iterable[RunningJob], job: WaitingJob) -> tuple[RunningJob, ...]:
         """Return the cheapest jobs that free enough GPUs of the host for one rank; empty if that is not possible."""
@@ -175,23 +205,27 @@ class Preemption:
             and self._hosts.owner(host) in ("", job.job_id)
         )
 
-    def _is_movable(self, running: RunningJob) -> bool:
+    def protected_until(self, running: RunningJob) -> datetime:
+        """Return the end of the time within which the job is suspended only for EXTREME_HIGH."""
+        return running.since + timedelta(seconds=self._policy.preemption_protect_s)
+
+    def _is_movable(self, running: RunningJob, unlimited: bool) -> bool:
         """Return whether the job may be suspended: allowed, past its protected time, not suspended too often."""
-        if (
-            running.leaving
-            or not running.can_suspend
-            or running.since + timedelta(seconds=self._policy.preemption_protect_s) > self._now
-        ):
+        if running.leaving or not running.can_suspend:
+            return False
+        if unlimited:
+            return True
+        if self.protected_until(running) > self._now:
             return False
         if running.suspensions >= self._policy.suspensions_max:
             self.capped = True
             return False
         return True
 
-    def _best_bundle(self, job: WaitingJob, need: int, done: set[str]) -> Bundle | None:
+    def _best_bundle(self, job: WaitingJob, need: int, done: set[str], unlimited: bool) -> Bundle | None:
         """Choose a bundle of the lowest priority at hand: the cheapest that is enough, else that with most hosts."""
         most, gain = None, 0
-        for bundle in reversed(self._bundles_for(job)):
+        for bundle in reversed(self._bundles_for(job, unlimited)):
             if most is not None and bundle.cost[:2] != most.cost[:2]:
                 break
             if not self._may_suspend(bundle, job):

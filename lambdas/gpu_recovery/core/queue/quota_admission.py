@@ -25,6 +25,7 @@ class QuotaAdmission:
         self._limits = snapshot.limits
         self._used = snapshot.used
         self._left: dict[tuple[str, Priority, str], int] = {}
+        self._kept: dict[tuple[str, Priority, str], list[WaitingJob]] = {}
         holders: list[RunningJob | WaitingJob] = [
             *snapshot.running,
             *(job for job in snapshot.waiting if job.holds_quota),
@@ -51,17 +52,28 @@ class QuotaAdmission:
 
     def is_over(self, job: RunningJob) -> bool:
         """Return whether the quota of the job is exceeded. Limits can be lowered while jobs run."""
-        return self.left((job.user, job.asked, job.group)) < 0
+        key = (job.user, job.asked, job.group)
+        return self.left(key) + sum(kept.nodes for kept in self._kept.get(key, ())) < 0
 
-    def refusal(self, job: WaitingJob) -> tuple[RejectionKind, str] | None:
-        """Return the kind and sentence of the quota that blocks the job; None if the job may start."""
+    def refusal(self, job: WaitingJob, before: WaitingJob | None = None) -> tuple[RejectionKind, str] | None:
+        """Return the kind and sentence of the quota that blocks the job; None if the job may start.
+
+        Args:
+            job: the job.
+            before: the head of its queue if the job ends before the head starts. What is kept for the head is free
+                until then.
+        """
         if job.holds_quota or job.recovering:
             # The job continues with its place. An adopted gang without quota may continue too.
             return None
+        if before is not None and before.holds_quota:
+            before = None  # nothing is kept for the head
         left = self.left((job.user, job.asked, job.group))
+        if before is not None and (before.user, before.asked, before.group) == (job.user, job.asked, job.group):
+            left += before.nodes
         if job.nodes > left:
             return RejectionKind.QUOTA, self._over(job, left)
-        return self._too_many(job) if self._counts_jobs else None
+        return self._too_many(job, before) if self._counts_jobs else None
 
     def count_leaving(self, leaving: Iterable[RunningJob]) -> None:
         """Count jobs that leave for others, or are ordered to. A job that stops after a failure keeps its place."""
@@ -83,11 +95,13 @@ class QuotaAdmission:
         left = self._jobs - self._leave - len(victims)
         return (most is None or left < most) and (each is None or of_user < each)
 
-    def charge(self, job: WaitingJob) -> None:
-        """Count the job, because it starts or hosts are kept for it."""
+    def charge(self, job: WaitingJob, *, is_kept: bool = False) -> None:
+        """Count the job, because it starts, or because its place is kept for it (`is_kept`)."""
         if job.holds_quota:
             return
         key = (job.user, job.asked, job.group)
+        if is_kept:
+            self._kept.setdefault(key, []).append(job)
         self._left[key] = self.left(key) - job.nodes
         if self._counts_jobs:
             self._jobs += 1
@@ -97,21 +111,33 @@ class QuotaAdmission:
         key = QuotaKey(job.user, job.asked, job.group)
         limit = self._limits.of(key) or 0
         never = never_runs(self._limits, key, job.nodes)
-        return never or f"needs {job.nodes} instance(s); {limit - left} of the quota of {limit} of {key.text} are taken"
+        kept = ", ".join(other.job_id for other in self._kept.get((job.user, job.asked, job.group), ()))
+        taken = f"taken or kept for {kept}" if kept else "taken"
+        return (
+            never or f"needs {job.nodes} instance(s); {limit - left} of the quota of {limit} of {key.text} are {taken}"
+        )
 
-    def _too_many(self, job: WaitingJob) -> tuple[RejectionKind, str] | None:
+    def _too_many(self, job: WaitingJob, before: WaitingJob | None) -> tuple[RejectionKind, str] | None:
         most, each = self._limits.max_running_jobs, self._limits.max_running_jobs_per_user
+        if before is not None:
+            # The place that is kept for the head is free until the head starts.
+            most = most + 1 if most is not None else None
+            each = each + 1 if each is not None and before.user == job.user else each
+        run = "run or have a place kept" if self._kept else "run"
         if most is not None and self._jobs >= most:
-            return RejectionKind.JOBS, f"{self._jobs} jobs run, and {most} may run at once"
+            return RejectionKind.JOBS, f"{self._jobs} jobs {run}, and {most} may run at once"
         of_user = self._jobs_of.get(job.user, 0)
         user = job.user or "nobody"
         if each is not None and of_user >= each:
-            return RejectionKind.JOBS, f"{of_user} jobs of {user} run, and {each} of one user may run at once"
-        before = self._before(job)
-        if most is not None and self._jobs + sum(before.values()) >= most:
-            which, allowed = f"{self._jobs} jobs run, {sum(before.values())}", f"{most} may run at once"
-        elif each is not None and of_user + before[job.user] >= each:
-            which, allowed = f"{of_user} jobs of {user} run, {before[job.user]}", f"{each} of one user may run at once"
+            return RejectionKind.JOBS, f"{of_user} jobs of {user} {run}, and {each} of one user may run at once"
+        ahead = self._before(job)
+        if most is not None and self._jobs + sum(ahead.values()) >= most:
+            which, allowed = f"{self._jobs} jobs {run}, {sum(ahead.values())}", f"{most} may run at once"
+        elif each is not None and of_user + ahead[job.user] >= each:
+            which, allowed = (
+                f"{of_user} jobs of {user} {run}, {ahead[job.user]}",
+                f"{each} of one user may run at once",
+            )
         else:
             return None
         self.left_places = True

@@ -1,7 +1,7 @@
-"""Run time estimates for jobs without a time limit, from earlier jobs of the same kind.
+"""Run time estimates from earlier jobs of the same kind.
 
 A kind is a recurring job of a user: the same workload with as many instances and GPUs. A few run times of each kind are
-saved, only of jobs that completed. Nine of ten jobs did not take longer than the estimate.
+saved, only of jobs that completed. A user's time limit is an upper bound of both estimates.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ class JobKind(NamedTuple):
         return f"{self.user}/{self.workload}/{self.nodes}x{self.gpus}"
 
 
+class UsualRunTime(NamedTuple):
+    """The usual run time of a kind, in whole seconds: half of its jobs did not take longer than the median.
+
+    Nine of ten jobs did not take longer than `p90_s`, the 90th percentile.
+    """
+
+    median_s: int
+    p90_s: int
+
+
 class RunTime(NamedTuple):
     """The run time in seconds of a completed job, over all its attempts, with its kind and slot."""
 
@@ -43,9 +53,14 @@ def slot_of(job_id: str) -> int:
     return hashlib.sha256(job_id.encode()).digest()[0] % SLOTS
 
 
-def usual_run_time(times: Collection[float]) -> int | None:
-    """Return the time in seconds that nine of ten run times did not exceed; None if too few are known."""
+def usual_run_time(times: Collection[float]) -> UsualRunTime | None:
+    """Return the usual run time of these run times, in seconds; None if too few are known."""
     if len(times) < LEAST:
         return None
-    count = (9 * len(times) + 9) // 10  # nine of ten, rounded up
-    return int(-(-sorted(times)[count - 1] // 1))
+    ascending = sorted(times)
+
+    def bound(tenths: int) -> int:
+        count = (tenths * len(ascending) + 9) // 10  # rounded up
+        return int(-(-ascending[count - 1] // 1))
+
+    return UsualRunTime(bound(5), bound(9))

@@ -71,7 +71,10 @@ class WaitingJob:
     last:         the instances of its last attempt by rank, "" for a rank that keeps none.
     suspects:     instance to the rank under which it was suspected: used last, and never under that rank.
     own_only:     the job returns only to its own instances, and not while it is `repairing`.
-    runs_for_s:   the expected remaining run time in seconds; None if unknown.
+    runs_for_s:   the remaining run time in seconds that nine of ten jobs of its kind did not exceed, at most its limit;
+                  without such jobs, its limit; None if unknown.
+    median_s:     the same by the median of its kind; None if no jobs of its kind are known.
+    limit_s:      the limit of its run time that its user set; None without a limit.
     holds_quota:  the job is already counted in `Snapshot.used`, as a recovering gang is.
     suspensions:  preemptions of the job within `policy.suspensions_window_s`.
     denials:      launches of the job in a row that AWS denied for lack of a permission.
@@ -98,6 +101,8 @@ class WaitingJob:
     suspended_at: datetime | None = None
     task_definition: str = ""
     denials: int = 0
+    median_s: int | None = None
+    limit_s: int | None = None
 
 
 @frozen_dataclass()

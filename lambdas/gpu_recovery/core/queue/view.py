@@ -101,12 +101,11 @@ class QueueView:
     def _run_time_source(self, job_id: str) -> str:
         """Return the source of the job's estimated run time, as a suffix of its sentence.
 
-        The suffix is "" if the user set a limit of the run time, because this limit is then the estimate.
+        The suffix is "" if the limit of the run time that the user set is the estimate.
         """
-        entry = self.entries.get(job_id)
-        if entry is None or entry.max_runtime_s is not None:
+        entry, run_time_s = self.entries.get(job_id), self._run_times_s.get(job_id)
+        if entry is None or (entry.max_runtime_s is not None and run_time_s in (None, entry.max_runtime_s)):
             return ""
-        run_time_s = self._run_times_s.get(job_id)
         if run_time_s is None:
             return "; its run time is unknown"
         return f"; estimated run time {run_time_s} s, from earlier jobs of its kind"

@@ -75,12 +75,15 @@ class WaitReasons:
             tuple(leavers[:NAMED]),
         )
 
-    def of_gpus(self, job: WaitingJob, position: int, fitting: int, window: BackfillWindow | None = None) -> Rejection:
+    def of_gpus(
+        self, job: WaitingJob, position: int, fitting: int, window: BackfillWindow | None = None, limits: str = ""
+    ) -> Rejection:
         """Return the reason of a job that is next in the queue and waits for GPUs.
 
         Args:
             fitting: the number of hosts that it may use now.
             window: its backfill window, if the job is the head of the queue.
+            limits: which limits of preemption make it wait, in words.
         """
         blockers: tuple[str, ...] = ()
         at = None
@@ -89,6 +92,7 @@ class WaitReasons:
             blockers = self._blockers(window.reservation.hosts)
             self._behind = (f"waits behind {job.job_id}", (job.job_id,), at)
         sentence = f"needs {_wanted(job)}; {fitting} are free{_joined(', ', self._unusable.sentence(job.gpus))}"
+        sentence += _joined("; ", limits)
         short_of = RejectionKind.HELD if fitting + self._unusable.held(job.gpus) >= job.nodes else RejectionKind.GPUS
         return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, short_of, position, blockers, at)
 

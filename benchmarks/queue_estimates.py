@@ -1,0 +1,73 @@
+"""Benchmark of the queue under different estimates: `python -m benchmarks.queue_estimates --trace FILE`.
+
+It replays two windows of the Philly trace for each case of users' estimates, and writes the waiting times of each
+discipline, as shares of those of strict FIFO, to benchmarks/results.json under the name `queue_estimates`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from simulator.queue.baselines import Conservative, Multifactor
+from simulator.queue.disciplines import Easy, ProductionRules
+from simulator.queue.estimate_cases import CASES, DRAWN, ratios, with_estimates
+from simulator.queue.job_trace import Selection, read
+
+WINDOWS = {"first_30_days": None, "from_13_october": datetime(2017, 10, 13)}
+"""The replayed windows of 30 days, by their begin; None for the first job of the trace."""
+SEEDS = (0, 1, 2)
+"""Seeds of the drawn estimates. The other cases have no draw and are replayed once."""
+GPUS = 600
+
+
+def _of_case(trace: Path, window: str, case: str, seed: int) -> dict[str, dict[str, float]]:
+    jobs = read(trace, Selection(start=WINDOWS[window]))
+    return ratios(with_estimates(jobs, case, seed), GPUS, (Easy, Conservative, Multifactor, ProductionRules))
+
+
+def estimate_figures(trace: Path, workers: int = 1) -> dict[str, Any]:
+    """Return mean and longest wait of a big job by window, case and discipline: the mean and the highest over seeds."""
+    runs = [
+        (window, case, seed) for window in WINDOWS for case in CASES for seed in (SEEDS if case in DRAWN else SEEDS[:1])
+    ]
+    with ProcessPoolExecutor(workers) as pool:
+        answers = list(pool.map(_of_case, [trace] * len(runs), *zip(*runs, strict=True)))
+    return {
+        window: {
+            case: _over_seeds([answer for run, answer in zip(runs, answers, strict=True) if run[:2] == (window, case)])
+            for case in CASES
+        }
+        for window in WINDOWS
+    }
+
+
+def _over_seeds(answers: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            "mean": round(sum(answer[name]["mean"] for answer in answers) / len(answers), 3),
+            "big": max(answer[name]["big"] for answer in answers),
+        }
+        for name in answers[0]
+    }
+
+
+def main() -> None:
+    """Replay all cases, print the figures and write them to results.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trace", type=Path, required=True, help="the Philly trace")
+    parser.add_argument("--workers", type=int, default=1, help="processes; default 1")
+    args = parser.parse_args()
+    figures = estimate_figures(args.trace, args.workers)
+    print(json.dumps(figures, indent=2))
+    results.update("queue_estimates", figures)
+
+
+if __name__ == "__main__":
+    main()
