@@ -139,6 +139,7 @@ class Conditions:
     calls_burst: float
     calls_per_s: float
     call_s: float
+    call_cpu_s: float
     store_s: float
     check_1_s: float
     check_2_s: float

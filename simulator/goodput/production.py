@@ -53,7 +53,7 @@ def timings(conditions: Conditions, level: int) -> FleetTimings:
 def costs(conditions: Conditions) -> Costs:
     """Return the conditions as limits and delays of the virtual AWS calls."""
     ecs = Limit(round(conditions.calls_burst), conditions.calls_per_s)
-    return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s)
+    return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s, cpu_s=conditions.call_cpu_s)
 
 
 class ProductObserver:
