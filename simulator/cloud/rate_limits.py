@@ -14,8 +14,8 @@ Simplifications:
 - invocations queue at a bucket in the order in which they begin;
 - a wait between botocore's retries is not drawn: it is as long as the bucket needs, up to the mean sum of all waits;
 - a query and a batch of DynamoDB count as one call for any number of pages;
-- a read of ECS or EC2 waits for the reads before it in virtual time, of all invocations. A read of an invocation that is
-  simulated later delays no read that is already admitted (`ReadBucket`);
+- a read of ECS or EC2 waits for the reads before it in virtual time, of all invocations. A read of an invocation that
+  is simulated later delays no read that is already admitted (`ReadBucket`);
 - calls of other services than ECS, EC2 and Auto Scaling take time but have no rate limit.
 """
 

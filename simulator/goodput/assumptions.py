@@ -155,6 +155,14 @@ class Conditions:
     human_s: float
     human_spread: float
     watch_s: float
+    eks_repair_s: float
+    pods_per_s: float
+    operator_hang_s: float
+    progress_s: float
+    step_s: float
+    respawn_s: float
+    evidence_s: float
+    warm_share: float
 
     def check_s(self, level: int) -> float:
         """Seconds that a health check of this level takes."""

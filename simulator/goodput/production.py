@@ -15,6 +15,7 @@ from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import LARGE
 from simulator.goodput.assumptions import Conditions
 from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.gang_rules import with_spares
 from simulator.goodput.operators import Operators
 from simulator.goodput.policy import InstanceReboot, PolicyRun
 from simulator.goodput.trainer import Trainer
@@ -89,6 +90,7 @@ class Production:
     level: int = 2
     spares: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    memory_checkpoints: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -160,12 +162,22 @@ class Production:
             raise RuntimeError(f"{self.name}: {name} failed in the middle of the run") from failure
 
 
-def adaptive(level: int, spares: int) -> Production:
-    """The product as recommended for a job of weeks."""
-    name = f"adaptive, {spares} spares" if spares else "adaptive"
-    return Production(name, Preset.ADAPTIVE, level, spares, FOR_MONTHS)
+def adaptive(
+    level: int, spares: int, settings: Mapping[str, Any] = FOR_MONTHS, *, memory_checkpoints: bool = False
+) -> Production:
+    """The product as recommended for a job of weeks.
+
+    Args:
+        level: level of the health checks.
+        spares: spare instances.
+        settings: the thresholds of the recovery policy that the operator sets. A feature of the product that the
+            comparison shall use is switched on here, or in `FOR_MONTHS`.
+        memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+    """
+    name = with_spares("adaptive", spares)
+    return Production(name, Preset.ADAPTIVE, level, spares, settings, memory_checkpoints)
 
 
 def seed_001(level: int) -> Production:
-    """The first generation: one retry on the same instances, after exit code 1 and a failed check."""
+    """The first generation: one retry on the same instances, after exit code 1 and a failed check; without spares."""
     return Production("seed 001", Preset.CLASSIC, level)

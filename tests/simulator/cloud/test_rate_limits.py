@@ -299,7 +299,7 @@ def test_reads_are_limited_for_all_invocations_together(operation: str, burst: i
 
 
 def test_a_read_waits_for_no_read_that_comes_later() -> None:
-    """A long invocation, far below the rate, is simulated first. It keeps no invocation waiting that begins meanwhile."""
+    """A long invocation, far below the rate, is simulated first. It delays no invocation that begins meanwhile."""
     one = meter(Costs())
     with one.invocation("reconciler") as spent:
         for _ in range(60):
