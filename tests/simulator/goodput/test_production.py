@@ -73,6 +73,15 @@ def test_a_gang_that_may_call_ecs_more_often_is_back_sooner() -> None:
     assert back[0.5] > back[40.0] + 10
 
 
+def test_a_function_that_needs_more_of_its_processor_takes_longer() -> None:
+    """The processor time of a call is spent for each call, also where answers are awaited together."""
+    back = {}
+    for cpu_s in (0.0, 1.0):
+        given = replace(_small(failure()), conditions=replace(CONDITIONS, call_cpu_s=cpu_s))
+        back[cpu_s] = _down(adaptive(2, 1).run(given))[0]
+    assert back[1.0] > back[0.0] + 10
+
+
 def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
     """The gang trains again on the spare before the check of the one that is named has ended; which is then mended."""
     course_s = {}
