@@ -25,6 +25,7 @@ from simulator.goodput.report import report
 from simulator.goodput.report_text import text
 from simulator.goodput.seeds_report import over_seeds
 from simulator.goodput.segments import SegmentsDoNotFit
+from simulator.goodput.sensitivity import every_step
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit statuses."""
@@ -57,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spares", type=int, default=SPARES, help=f"spare instances where there are any ({SPARES})")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), default=2, help="level of the health checks (2)")
     parser.add_argument("--tuned", action="store_true", help="with trainer and quotas tuned as the table says how to")
+    parser.add_argument(
+        "--memory-checkpoints",
+        action="store_true",
+        help="every policy saves each step in the memory of other instances",
+    )
     parser.add_argument("--facts", type=Path, default=TABLE, help="another table of facts")
     parser.add_argument("--charts", type=Path, help="a folder for the charts, as PNG and SVG")
     exclusive = parser.add_mutually_exclusive_group()
@@ -162,6 +168,8 @@ def run(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return USAGE
     conditions = facts.tuned_conditions() if args.tuned else facts.conditions
+    if args.memory_checkpoints:
+        conditions = replace(conditions, **every_step(facts))
     sizes = SIZES if args.charts is not None and not incidents else ()
     compared = policies(args.level, args.spares, models=args.models, product=args.product)
     reports = []

@@ -63,6 +63,18 @@ def test_a_tuned_run_says_so_and_trains_more(capsys: pytest.CaptureFixture[str])
     assert "tuned: hang_s 60, checkpoint_s 10" in out
 
 
+def test_checkpoints_in_memory_are_those_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Like for like; the report says which conditions are changed."""
+    plain, saved = (
+        json.loads(_printed(capsys, "--instances", "512", "--json", *words)[1])
+        for words in ((), ("--memory-checkpoints",))
+    )
+    assert set(saved["tuned"]) == {"checkpoint_s", "stall_s", "persist_s"}
+    row = next(one for one in plain["sensitivity"]["checkpoint_s"] if one["checkpoints"].startswith("every step"))
+    for policy in saved["policies"]:
+        assert policy["ettr"] == pytest.approx(row["ettr"][policy["name"]])
+
+
 def test_json_has_every_figure_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     """Programs read it; its names are a surface."""
     status, out, _ = _printed(capsys, "--profile", "small", "--json")
