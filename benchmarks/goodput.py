@@ -38,8 +38,7 @@ MODELS = {
 }
 """Runs of the models, by name."""
 PRODUCT = {
-    "llama3, 9 days": FACTS.profile("llama3").shortened(9),
-    "rsc1, 9 days": FACTS.profile("rsc1").shortened(9),
+    "llama3, 3 days": FACTS.profile("llama3").shortened(3),
     "llama3 at 256 instances": FACTS.profile("llama3").resized(256),
     "small": FACTS.profile("small"),
 }
