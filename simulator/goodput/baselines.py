@@ -96,11 +96,11 @@ class RebootRules:
         detected = shown_at(noticed, trace) + times.detected
         stopped = detected + times.stopped
         returns, ready, needs_operator = list[float](), stopped, noticed.times > REPEATS_MAX
-        blamed = failure.shows is Shows.EXIT and not needs_operator
+        suspected = failure.shows is Shows.EXIT and not needs_operator
         if failure.shows is Shows.GONE:
             returns = [failure.back_at(noticed.at_s + conditions.replace_s)]
             counts.replacements += 1
-        elif blamed:
+        elif suspected:
             is_replaced = bool(self.spares) and failure.cure is Cure.REPLACE
             returns = [stopped + conditions.reboot_s]
             if is_replaced:
@@ -115,17 +115,17 @@ class RebootRules:
         short = self._pool.exchange(returns) - ready
         ready = max(ready, ready + short)
         counts.messages += 1
-        moved = blamed and bool(self.spares) and failure.is_instance_fault
+        moved = suspected and bool(self.spares) and failure.is_instance_fault
         cured = (
             needs_operator
             or moved
             or failure.shows is Shows.GONE
             or failure.cure is Cure.RESTART
-            or (blamed and failure.cure is Cure.REBOOT)
+            or (suspected and failure.cure is Cure.REBOOT)
         )
         waited = {Cure.PERSON} if needs_operator else set[Cure]()
         if short > 0:
-            waited.add(Cure.REBOOT if blamed else Cure.REPLACE)
+            waited.add(Cure.REBOOT if suspected else Cure.REPLACE)
         started = ready + times.started
         return PolicyOutcome(
             detected,

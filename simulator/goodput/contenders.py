@@ -31,7 +31,7 @@ LEVERS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
 def own_way(level: int, spares: int) -> GangPolicy:
     """The product's own way at its best: without delays and errors of its own. Another way can be faster."""
     rules = (
-        f"stop all, check all at level {level} unless a log names the machine, repair what is blamed, relaunch on "
+        f"stop all, check all at level {level} unless a log names the machine, repair what is faulty, relaunch on "
         "healthy machines, deciding in no time"
     )
     abilities = Abilities(level=level, leave_out_after=SUSPECT_AFTER, reboots=True)

@@ -150,7 +150,7 @@ def _sweeps(report: Mapping[str, Any]) -> str:
         f"{'never' if row['times'] is None else row['times']}: {_percent(row['ettr'])}"
         for row in sensitivity["leave_out_after"]
     )
-    lines.append(f"a machine left out though no check blames it, when its rank ended first so often: {left_out}")
+    lines.append(f"a machine left out though no check finds it faulty, when its rank ended first so often: {left_out}")
     improvements = table(
         ("each on top of those above", "by", "ETTR"),
         [(row["what"], row["by"], _percent(row["ettr"])) for row in sensitivity["ladder"]],
