@@ -23,7 +23,7 @@ TITLES = {
 """Names of the policies in the tables, in their order."""
 HEAD = "| policy | ETTR | range | overhead | own way | recovery p50 | p90 | stops | operator calls |"
 """Head of a table of policies."""
-MAIN_RUN = "llama3, 3 days"
+MAIN_RUN = "llama3 at 256 instances"
 """Run of the product with a table of its own."""
 
 
