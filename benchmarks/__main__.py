@@ -24,6 +24,7 @@ from benchmarks.console import console_figures
 from benchmarks.decisions import decision_figures
 from benchmarks.diagnosis import diagnosis_figures
 from benchmarks.fleet import fleet_figures
+from benchmarks.goodput import goodput_figures
 from benchmarks.heartbeats import heartbeat_figures
 from benchmarks.log_kinds import kind_figures
 from benchmarks.observation_overhead import observation_figures
@@ -141,6 +142,7 @@ def main() -> None:
         "heartbeats": heartbeat_figures(),
         "agent": agent_figures(),
         "simulation": simulation_figures(),
+        "goodput": goodput_figures(),
         "diagnosing": diagnosis_figures(),
         "stragglers": straggler_figures(),
         "log_kinds": kind_figures(),

@@ -17,6 +17,7 @@ from benchmarks import (
     diagnosis,
     fleet,
     hangs,
+    goodput,
     heartbeats,
     log_kinds,
     observation_overhead,
@@ -47,6 +48,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "placement": lambda: placement.placement_figures(((4, 8), (8, 32)), rounds=1),
     "observation_overhead": lambda: observation_overhead.observation_figures(3),
     "fleet": lambda: _flat(fleet.fleet_figures(((8, 16),))["8 instances, 16 waiting jobs"]),
+    "goodput": lambda: _flat(goodput.goodput_figures(range(1, 3), 9.0)["models"]["llama3 at 256 instances"]),
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
     "stragglers": lambda: dict(stragglers.count_windows("even calls, 0.5 %", 1, 4, 10)),
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
@@ -60,6 +62,7 @@ ELSEWHERE = {
     "fleet_server",
     "fleet_operation",
     "queue_estimates",
+    "goodput_page",
 } | {
     "console_browser",
     "console_functions",

@@ -14,14 +14,15 @@ Simplifications:
 - invocations queue at a bucket in the order in which they begin;
 - a wait between botocore's retries is not drawn: it is as long as the bucket needs, up to the mean sum of all waits;
 - a query and a batch of DynamoDB count as one call for any number of pages;
-- each invocation has buckets of its own for reads of ECS and EC2. In common buckets an invocation that reads for a
-  minute, far below the rate, would keep the invocations that begin meanwhile waiting until its end;
+- a read of ECS or EC2 waits for the reads before it in virtual time, of all invocations. A read of an invocation that
+  is simulated later delays no read that is already admitted (`ReadBucket`);
 - calls of other services than ECS, EC2 and Auto Scaling take time but have no rate limit.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,47 @@ class Bucket:
         self.full_at = max(self.full_at, at) + 1 / self.limit.per_s
 
 
+@dataclass
+class ReadBucket:
+    """Token bucket of the account for reads, of invocations that are simulated one after the other.
+
+    Two invocations that overlap in virtual time are simulated in the order of their beginnings. So a call may come with
+    a time before that of a call that is already admitted. It waits for the calls before it in time only.
+
+    Attributes:
+        limit: size and rate.
+        settled_at: time at which the bucket is full again after all calls that no later call can precede.
+        taken: times of the other calls, in order.
+    """
+
+    limit: Limit
+    settled_at: float = float("-inf")
+    taken: list[float] = field(default_factory=list)
+
+    def take(self, at: float, begun: float, patience: float) -> float:
+        """Take a token for a call at the time `at` and return the seconds of waiting for it.
+
+        Args:
+            at: time of the call, in seconds since the world began.
+            begun: begin of the present invocation. No later invocation begins before it.
+            patience: longest wait. Beyond it no token is taken.
+        """
+        bucket = Bucket(self.limit, self.settled_at)
+        settled = bisect_left(self.taken, begun)
+        for earlier in self.taken[:settled]:
+            bucket.take(earlier)
+        self.settled_at, self.taken = bucket.full_at, self.taken[settled:]
+        for earlier in self.taken:
+            free = at + bucket.wait(at)
+            if earlier > free:
+                break
+            bucket.take(earlier)
+        wait_s = bucket.wait(at)
+        if wait_s <= patience:
+            insort(self.taken, at + wait_s)
+        return wait_s
+
+
 @dataclass(frozen=True)
 class Costs:
     """Duration of calls in seconds, and whether AWS limits calls.
@@ -148,8 +190,6 @@ class InvocationCost:
     limit_s: float
     spent_s: float = 0.0
     at_once: int = 1
-    buckets: dict[str, Bucket] = field(default_factory=dict)
-    """The buckets of its reads."""
 
 
 @dataclass
@@ -160,6 +200,7 @@ class Meter:
     costs: Costs
     kill: Callable[[], None]
     buckets: dict[str, Bucket] = field(default_factory=dict)
+    reads: dict[str, ReadBucket] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
     """Longest invocation of each function, in seconds. For the reconciler the skipped resyncs (`fast.idle_skip`) are
     not included."""
@@ -243,9 +284,18 @@ class Meter:
         if costs.throttled and operation in LIMITS:
             name, limit = LIMITS[operation]
             limit = costs.ecs if limit is ECS_MODIFY else limit
-            buckets = cost.buckets if limit in READS else self.buckets
-            bucket = buckets.setdefault(name, Bucket(limit))
-            self._queue(cost, bucket, operation)
+            if limit in READS:
+                self._read(cost, self.reads.setdefault(name, ReadBucket(limit)), operation)
+            else:
+                self._queue(cost, self.buckets.setdefault(name, Bucket(limit)), operation)
+
+    def _read(self, cost: InvocationCost, bucket: ReadBucket, operation: str) -> None:
+        begun_s = (self.timeline.now - self.timeline.start).total_seconds()
+        wait_s = bucket.take(begun_s + cost.spent_s, begun_s, RETRY_FOR_S)
+        self._spend(cost, min(wait_s, RETRY_FOR_S))
+        if wait_s > RETRY_FOR_S:
+            self.refused += 1
+            raise TryAgainSoon(f"{operation}: asked too often")
 
     def _queue(self, cost: InvocationCost, bucket: Bucket, operation: str) -> None:
         begun_s = (self.timeline.now - self.timeline.start).total_seconds()

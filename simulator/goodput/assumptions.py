@@ -139,6 +139,7 @@ class Conditions:
     calls_burst: float
     calls_per_s: float
     call_s: float
+    call_cpu_s: float
     store_s: float
     check_1_s: float
     check_2_s: float
@@ -154,6 +155,14 @@ class Conditions:
     human_s: float
     human_spread: float
     watch_s: float
+    eks_repair_s: float
+    pods_per_s: float
+    operator_hang_s: float
+    progress_s: float
+    step_s: float
+    respawn_s: float
+    evidence_s: float
+    warm_share: float
 
     def check_s(self, level: int) -> float:
         """Seconds that a health check of this level takes."""

@@ -147,7 +147,7 @@ def _conditions(section: Mapping[str, Any], facts: dict[str, Assumption]) -> Con
         is_share = name.endswith("_share") or name.startswith("seen_") or name == "false_alarm"
         if is_share and values[name] > 1:
             raise AssumptionsInvalid(f"conditions.{name} is a share and cannot be {values[name]}")
-    for name in ("calls_per_s", "checkpoint_s"):
+    for name in ("calls_per_s", "pods_per_s", "checkpoint_s"):
         if not values[name]:
             raise AssumptionsInvalid(f"conditions.{name} must be more than 0")
     return Conditions(**values)

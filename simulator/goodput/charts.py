@@ -17,7 +17,7 @@ INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 """Colours of text, of axes and of grid lines."""
 OURS, BOUND = ("#0b69a3", "#40c3f7"), "#9aa5b1"
 """Colours of the product, without and with spares, and of the lower bound."""
-BASELINE_COLOURS = ("#b44d12", "#c99a2e", "#6b7a3a", "#8d5a97")
+BASELINE_COLOURS = ("#b44d12", "#c99a2e", "#6b7a3a", "#8d5a97", "#3f7f72", "#7d3c3c", "#52606d")
 """Colours of the baseline policies."""
 CAUSES = ("#0b69a3", "#4098d7", "#84c5f4", "#b44d12", "#e0a458", "#6b7a3a", "#c5cdd6")
 """Colours of the causes, in the order of their losses; the last colour is that of all other causes."""
@@ -61,14 +61,26 @@ def _save(figure: Figure, path: Path, kind: str) -> Path:
     return path
 
 
+def is_line_of_model(name: str) -> bool:
+    """Whether the row is the bound or the product's own way at its best, which no implementation is."""
+    return name.startswith(("bound", "own way"))
+
+
+def drawn(policies: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the policies of the charts: those with the most spares, those that use none, and the bound."""
+    most = max(policy["spares"] for policy in policies)
+    spared = {policy["name"].partition(",")[0] for policy in policies if policy["spares"] == most}
+    return [
+        policy
+        for policy in policies
+        if policy["spares"] == most or policy["name"] == "adaptive" or policy["name"] not in spared
+    ]
+
+
 def _colours(names: Sequence[str]) -> dict[str, str]:
     ours, others = iter(OURS), iter(BASELINE_COLOURS * len(names))
     return {
-        name: BOUND
-        if name.startswith("floor")
-        else next(ours, OURS[-1])
-        if name.startswith("adaptive")
-        else next(others)
+        name: BOUND if is_line_of_model(name) else next(ours, OURS[-1]) if name.startswith("adaptive") else next(others)
         for name in names
     }
 
@@ -77,10 +89,11 @@ def _by_size(report: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.add_subplot()
     sizes, gpus = report["by_size"]["instances"], report["profile"]["gpus"] // report["profile"]["instances"]
-    lines = report["by_size"]["ettr"]
+    names = [policy["name"] for policy in drawn(report["policies"])]
+    lines = {name: report["by_size"]["ettr"][name] for name in names}
     colours = _colours(list(lines))
     for name, shares in lines.items():
-        is_bound = name.startswith("floor")
+        is_bound = is_line_of_model(name)
         axes.plot(
             sizes,
             [100 * share for share in shares],
@@ -130,7 +143,7 @@ def _label_line_ends(axes: Axes, line_ends: Mapping[str, float], colours: Mappin
 
 
 def _by_cause(report: Mapping[str, Any]) -> Figure:
-    policies = report["policies"]
+    policies = drawn(report["policies"])
     figure = Figure(figsize=(8, 1.7 + 0.5 * len(policies)), layout="constrained")
     axes = figure.add_subplot()
     total = report["profile"]["gpus"] * report["profile"]["days"] * 24

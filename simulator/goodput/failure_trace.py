@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.goodput.assumptions import CauseOfFailure, Conditions, Cure, Profile, Shows
 
@@ -36,6 +36,9 @@ class Failure:
     accused:    places of healthy instances that the check of the whole gang finds faulty
     named_draw: the rank's log names the instance if named_draw is less than `told_share`; with 1 or more, no log names
                 the instance
+    until_s:    seconds since the run began at which the fault is over without a repair; None: never
+    back_s:     seconds since the run began at which the instance is fit again, by the record of a fleet without new
+                instances; None: the conditions say how long a replacement takes
     """
 
     number: int
@@ -51,6 +54,12 @@ class Failure:
     human_s: float
     accused: tuple[int, ...]
     named_draw: float
+    until_s: float | None = None
+    back_s: float | None = None
+
+    def back_at(self, at_s: float) -> float:
+        """Time at which a replacement is fit for work that the conditions would give at `at_s`."""
+        return at_s if self.back_s is None else self.back_s
 
     @property
     def is_instance_fault(self) -> bool:
@@ -67,11 +76,31 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Incident:
+    """One failure that a user has recorded: it is replayed, not drawn.
+
+    at_s, until_s: begin and end of the fault in seconds since the run began; without an end it lasts until its cure
+    place:         place of the node in the gang
+    seen:          whether a health check can find the fault
+    """
+
+    at_s: float
+    place: int
+    cause: str
+    cure: Cure
+    shows: Shows
+    seen: bool
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FailureTrace:
     """The failures of one run, which every policy goes through; or a segment of that run.
 
     Times are seconds since the whole run began, also in a segment. A segment holds all failures of the whole run. So a
     failure keeps its number. `segment` is the begin and the end of the segment in seconds; None is the whole run.
+    `incidents` are the recorded failures of a replay; empty if the failures are drawn. `as_recorded` is whether an
+    instance that needs a replacement is fit again when the record says, and not after `replace_s`.
     """
 
     profile: Profile
@@ -79,6 +108,8 @@ class FailureTrace:
     failures: tuple[Failure, ...]
     seed: int
     segment: tuple[float, float] | None = None
+    incidents: tuple[Incident, ...] = ()
+    as_recorded: bool = False
 
     @property
     def begins_s(self) -> float:
@@ -89,6 +120,61 @@ class FailureTrace:
     def ends_s(self) -> float:
         """End of the trace, in seconds since the whole run began."""
         return self.segment[1] if self.segment is not None else self.profile.seconds
+
+    def under(self, conditions: Conditions) -> FailureTrace:
+        """Return the same run under other conditions. What the conditions decide of a failure is decided anew."""
+        if self.incidents:
+            return replayed_trace(self.profile, conditions, self.seed, self.incidents, as_recorded=self.as_recorded)
+        return failure_trace(self.profile, conditions, self.seed)
+
+
+def replayed_trace(
+    profile: Profile,
+    conditions: Conditions,
+    seed: int,
+    incidents: Sequence[Incident],
+    *,
+    as_recorded: bool = False,
+) -> FailureTrace:
+    """Return a trace of recorded failures. The seed draws what the record does not hold, such as what a log says.
+
+    Args:
+        profile: the gang, and the length of the run.
+        conditions: the delays.
+        seed: seed of what the record does not hold.
+        incidents: the recorded failures, in order of time.
+        as_recorded: whether an instance that needs a replacement is fit again at the recorded end of its fault.
+    """
+    listed = tuple(incident for incident in incidents if incident.at_s < profile.seconds)
+    failures = [_replayed(i, incident, profile, conditions, seed) for i, incident in enumerate(listed)]
+    if as_recorded:
+        failures = [
+            replace(failure, back_s=failure.until_s) if failure.cure is Cure.REPLACE else failure
+            for failure in failures
+        ]
+    return FailureTrace(profile, conditions, tuple(failures), seed, incidents=listed, as_recorded=as_recorded)
+
+
+def _replayed(number: int, incident: Incident, profile: Profile, conditions: Conditions, seed: int) -> Failure:
+    draw = random.Random(f"{seed}/replay/{number}")
+    depth, verdict, accused, named = (draw.random() for _ in range(4))
+    first_sight = incident.cure is Cure.REPLACE and verdict < conditions.verdict_share
+    return Failure(
+        number,
+        incident.at_s,
+        incident.place,
+        incident.cause,
+        incident.cure,
+        incident.shows,
+        of_lemon=False,
+        depth=depth if incident.seen else 1.0,
+        verdict=Cure.REPLACE if first_sight else Cure.REBOOT,
+        relapse_s=draw.expovariate(1.0) * conditions.relapse_s,
+        human_s=conditions.human_s * math.exp(draw.gauss(0, 1) * conditions.human_spread),
+        accused=_accused(profile.instances, conditions.false_alarm, accused, incident.place),
+        named_draw=named if incident.seen else 1.0,
+        until_s=incident.until_s,
+    )
 
 
 def failure_trace(profile: Profile, conditions: Conditions, seed: int) -> FailureTrace:

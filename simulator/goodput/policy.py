@@ -1,6 +1,6 @@
 """Policies that the simulation compares, and the record of a run: interruptions (episodes), reboots, counts.
 
-A policy is a small model (`baselines`, `lower_bound`) or the production loop in the virtual world (`production`). The
+A policy is a small model (`baselines`, `contenders`) or the production loop in the virtual world (`production`). The
 same accounting computes the figures of both, from the same kind of episodes.
 """
 
@@ -99,6 +99,10 @@ class Policy(Protocol):
     @property
     def is_slow(self) -> bool:
         """Whether a run takes so long that it is worth cutting the trace into segments."""
+
+    @property
+    def memory_checkpoints(self) -> bool:
+        """Whether the trainer saves every step in the memory of other instances; else as the conditions say."""
 
     def run(self, trace: FailureTrace) -> PolicyRun:
         """Go through the failure trace."""

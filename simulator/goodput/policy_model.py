@@ -164,7 +164,8 @@ class PolicyModel:
         return self._began + (failure.relapse_s if self._times[failure.number] else 0.0)
 
     def _cure_time(self, failure: Failure) -> float:
-        return self._cured_at.get(failure.number, NEVER)
+        ends = NEVER if failure.until_s is None else failure.until_s
+        return min(self._cured_at.get(failure.number, NEVER), ends)
 
     def _apply(self, noticed: FailureNoticed, outcome: PolicyOutcome) -> None:
         """Record the cure of the failure and begin the next training."""

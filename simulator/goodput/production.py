@@ -16,6 +16,7 @@ from simulator.fast.fidelity import LARGE
 from simulator.goodput.agent_reports import ReportingStore
 from simulator.goodput.assumptions import Conditions
 from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.gang_rules import with_spares
 from simulator.goodput.operators import Operators
 from simulator.goodput.policy import InstanceReboot, PolicyRun
 from simulator.goodput.trainer import Trainer
@@ -54,7 +55,7 @@ def timings(conditions: Conditions, level: int) -> FleetTimings:
 def costs(conditions: Conditions) -> Costs:
     """Return the conditions as limits and delays of the virtual AWS calls."""
     ecs = Limit(round(conditions.calls_burst), conditions.calls_per_s)
-    return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s)
+    return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s, cpu_s=conditions.call_cpu_s)
 
 
 class ProductObserver:
@@ -94,6 +95,7 @@ class Production:
     spares: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     agents: bool = False
+    memory_checkpoints: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -168,12 +170,22 @@ class Production:
             raise RuntimeError(f"{self.name}: {name} failed in the middle of the run") from failure
 
 
-def adaptive(level: int, spares: int) -> Production:
-    """The product as recommended for a job of weeks."""
-    name = f"adaptive, {spares} spares" if spares else "adaptive"
-    return Production(name, Preset.ADAPTIVE, level, spares, FOR_MONTHS)
+def adaptive(
+    level: int, spares: int, settings: Mapping[str, Any] = FOR_MONTHS, *, memory_checkpoints: bool = False
+) -> Production:
+    """The product as recommended for a job of weeks.
+
+    Args:
+        level: level of the health checks.
+        spares: spare instances.
+        settings: the thresholds of the recovery policy that the operator sets. A feature of the product that the
+            comparison shall use is switched on here, or in `FOR_MONTHS`.
+        memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+    """
+    name = with_spares("adaptive", spares)
+    return Production(name, Preset.ADAPTIVE, level, spares, settings, memory_checkpoints)
 
 
 def seed_001(level: int) -> Production:
-    """The first generation: one retry on the same instances, after exit code 1 and a failed check."""
+    """The first generation: one retry on the same instances, after exit code 1 and a failed check; without spares."""
     return Production("seed 001", Preset.CLASSIC, level)

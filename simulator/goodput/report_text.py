@@ -7,6 +7,8 @@ from typing import Any
 
 LEFT = 1
 """Number of columns, from the left, that are aligned to the left."""
+CAUSES_MAX = 6
+"""Largest number of causes with a column of their own."""
 
 
 def text(report: Mapping[str, Any]) -> str:
@@ -16,11 +18,13 @@ def text(report: Mapping[str, Any]) -> str:
         report: the result of `report.report`.
     """
     profile = report["profile"]
+    seeds = report.get("seeds")
     head = (
         f"{profile['name']}: {profile['about']}\n"
         f"{profile['instances']:,} instances, {profile['gpus']:,} GPUs, {profile['days']:g} days, "
-        f"{profile['failures']} failures ({profile['failures_per_1000_node_days']:g} per 1,000 node-days), "
-        f"seed {report['seed']}, facts {report['facts']}"
+        f"{profile['failures']:g} failures ({profile['failures_per_1000_node_days']:.4g} per 1,000 node-days), "
+        + (f"mean of seeds {seeds[0]} to {seeds[-1]}" if seeds else f"seed {report['seed']}")
+        + f", facts {report['facts']}"
     )
     if report["tuned"]:
         head += "\ntuned: " + ", ".join(f"{name} {value:g}" for name, value in report["tuned"].items())
@@ -52,11 +56,13 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _policies(report: Mapping[str, Any]) -> str:
+    ranged = "seeds" in report
     head = (
         "policy",
         "ETTR",
+        *(("min", "max") if ranged else ()),
         "overhead",
-        "first",
+        "own way",
         "MTTD",
         "MTTR p50",
         "p90",
@@ -72,12 +78,13 @@ def _policies(report: Mapping[str, Any]) -> str:
         (
             policy["name"],
             _percent(policy["ettr"]),
+            *(map(_percent, policy["range"]["ettr"]) if ranged else ()),
             _ratio(policy["overhead"]),
-            _ratio(policy["overhead_but_for_relapses"]),
+            _ratio(policy["over_own_way"]),
             _duration(policy["mttd_s"]),
             *(_duration(policy["mttr_s"][p]) for p in ("p50", "p90", "p99")),
             *(
-                f"{policy[key]:,}"
+                f"{policy[key]:,.0f}"
                 for key in (
                     "interruptions",
                     "reboots",
@@ -90,7 +97,10 @@ def _policies(report: Mapping[str, Any]) -> str:
         )
         for policy in report["policies"]
     ]
-    return table(head, rows) + "\noverhead: time of all recoveries / their floor; first: without what came back"
+    return table(head, rows) + (
+        "\noverhead: time of all recoveries / their bound"
+        "\nown way: the same / the product's own way at its best, which another way can undercut"
+    )
 
 
 def _points_lost(report: Mapping[str, Any]) -> str:
@@ -103,24 +113,27 @@ def _points_lost(report: Mapping[str, Any]) -> str:
 
 
 def _causes(report: Mapping[str, Any]) -> str:
-    names = [policy["name"] for policy in report["policies"]]
-    causes = sorted(
-        {cause for policy in report["policies"] for cause in policy["gpu_hours_lost"]},
-        key=lambda cause: -max(policy["gpu_hours_lost"].get(cause, 0.0) for policy in report["policies"]),
-    )
-    rows = [
-        (cause, *(f"{policy['gpu_hours_lost'].get(cause, 0.0):,.0f}" for policy in report["policies"]))
-        for cause in causes
-    ]
-    return "GPU-hours lost, by cause\n" + table(("cause", *names), rows)
+    policies = report["policies"]
+    sums: dict[str, float] = {}
+    for policy in policies:
+        for cause, hours in policy["gpu_hours_lost"].items():
+            sums[cause] = sums.get(cause, 0.0) + hours
+    causes = sorted(sums, key=lambda cause: -sums[cause])[:CAUSES_MAX]
+    rows = []
+    for policy in policies:
+        hours = [policy["gpu_hours_lost"].get(cause, 0.0) for cause in causes]
+        rest = sum(policy["gpu_hours_lost"].values()) - sum(hours)
+        rows.append((policy["name"], *(f"{value:,.0f}" for value in (*hours, rest))))
+    return "GPU-hours lost, by cause\n" + table(("policy", *causes, "all others"), rows)
 
 
 def _sweeps(report: Mapping[str, Any]) -> str:
     sensitivity = report["sensitivity"]
     names = [policy["name"] for policy in report["policies"]]
+    by_interval = sensitivity["checkpoint_s"]
     checkpoints = table(
-        ("checkpoints", *names),
-        [(row["checkpoints"], *(_percent(row["ettr"][name]) for name in names)) for row in sensitivity["checkpoint_s"]],
+        ("policy", *(f"{row['checkpoint_s']:.0f} s" for row in by_interval[:-1]), "every step"),
+        [(name, *(_percent(row["ettr"][name]) for row in by_interval)) for name in names],
     )
     lines = []
     for title, sweep, key, value_key in (
@@ -129,24 +142,29 @@ def _sweeps(report: Mapping[str, Any]) -> str:
         ("share of nodes' faults that a reboot cures", "reboot_share", "reboot_share", "ettr"),
         ("the same without spares", "reboot_share", "reboot_share", "ettr_without_spares"),
     ):
-        lines.append(
-            f"{title}: " + ", ".join(f"{row[key]:g}: {_percent(row[value_key])}" for row in sensitivity[sweep])
-        )
+        if sensitivity[sweep]:
+            lines.append(
+                f"{title}: " + ", ".join(f"{row[key]:g}: {_percent(row[value_key])}" for row in sensitivity[sweep])
+            )
     left_out = ", ".join(
         f"{'never' if row['times'] is None else row['times']}: {_percent(row['ettr'])}"
         for row in sensitivity["leave_out_after"]
     )
-    lines.append(f"a machine left out though no check blames it, when its rank ended first so often: {left_out}")
+    lines.append(f"a machine left out though no check finds it faulty, when its rank ended first so often: {left_out}")
     improvements = table(
         ("each on top of those above", "by", "ETTR"),
         [(row["what"], row["by"], _percent(row["ettr"])) for row in sensitivity["ladder"]],
     )
+    if sensitivity["skipped"]:
+        lines.append(
+            f"left out in a replay, because other failures would be drawn: {', '.join(sensitivity['skipped'])}"
+        )
     return (
-        "ETTR by checkpoints\n"
+        "ETTR by the interval of checkpoints; the last interval but one is the best for these stalls (Young)\n"
         + checkpoints
-        + "\n\nETTR of the floor by\n"
+        + "\n\nETTR of the product's own way at its best by\n"
         + "\n".join(lines)
-        + "\n\nWhat would raise the ETTR of the floor\n"
+        + "\n\nWhat would raise the ETTR of the product's own way at its best\n"
         + improvements
     )
 
@@ -168,7 +186,7 @@ def _conditions(report: Mapping[str, Any]) -> str:
     ]
     head = ("condition", "low", "high", "ETTR at low", "ETTR at high")
     ending = f"\nwithout effect on it: {', '.join(without_effect)}" if without_effect else ""
-    return "ETTR of the floor at both ends of each range\n" + table(head, rows) + ending
+    return "ETTR of the product's own way at its best, at both ends of each range\n" + table(head, rows) + ending
 
 
 def _percent(share: float) -> str:

@@ -1,8 +1,10 @@
 """Sensitivity of the figures: one assumption changed at a time, with the same failures.
 
-A change of the checkpoints alters no episode. So its effect is computed afterwards, for every policy. Changes that
-alter episodes are swept with the lower bound, which follows the policy of the product and takes milliseconds. The
-differences between its results are what the sweep shows.
+A change of the checkpoints alters no episode of a policy. So its effect is computed afterwards, for every policy. The
+bound chooses anew. Changes that alter episodes are swept with the product's own way at its best, which takes
+milliseconds. The differences between its results are what the sweep shows.
+
+In a replay of recorded incidents the failures stay. A sweep that would draw other failures is left out (`SKIPPED`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from typing import Any
 
 from simulator.goodput.accounting import ettr
 from simulator.goodput.assumptions import LEVELS, Assumptions, Conditions
+from simulator.goodput.contenders import LEVERS
 from simulator.goodput.failure_trace import FailureTrace, failure_trace
 from simulator.goodput.formula import best_checkpoint_s
+from simulator.goodput.gang_rules import GangPolicy
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Policy, PolicyRun
 from simulator.goodput.runner import play
@@ -28,79 +32,104 @@ REBOOT_SHARES = (0.3, 0.45, 0.6, 0.75, 0.9)
 """Shares of the instance faults that a reboot cures, for the sweep."""
 CHECKPOINTS_S = (60, 150, 300, 600, 1_800, 3_600)
 """Checkpoint intervals for the sweep, in seconds."""
+SKIPPED = ("reboot_share", "by_size")
+"""Sweeps that are left out in a replay, because they would draw other failures."""
 EVERY_STEP = ("checkpoint_s", "stall_s", "persist_s")
 """Tuned conditions of a trainer that saves every step."""
 
 
 def sensitivity(
-    trace: FailureTrace, facts: Assumptions, bound: LowerBound, runs: Mapping[str, PolicyRun]
+    trace: FailureTrace, facts: Assumptions, way: GangPolicy, runs: Mapping[str, PolicyRun]
 ) -> dict[str, Any]:
     """Return every sweep of the report; `runs` are the runs of all policies on `trace`, by name."""
     return {
         "checkpoint_s": checkpoints(trace, runs, facts),
-        "check_level": [{"level": level, "ettr": _ettr(trace, replace(bound, level=level))} for level in LEVELS],
-        "spares": [{"spares": spares, "ettr": _ettr(trace, replace(bound, spares=spares))} for spares in SPARES],
+        "check_level": [{"level": level, "ettr": _ettr(trace, _with(way, level=level))} for level in LEVELS],
+        "spares": [{"spares": spares, "ettr": _ettr(trace, replace(way, spares=spares))} for spares in SPARES],
         "reboot_share": [
             {
                 "reboot_share": share,
-                "ettr": _ettr_with(trace, bound, reboot_share=share),
-                "ettr_without_spares": _ettr_with(trace, replace(bound, spares=0), reboot_share=share),
+                "ettr": _ettr_with(trace, way, reboot_share=share),
+                "ettr_without_spares": _ettr_with(trace, replace(way, spares=0), reboot_share=share),
             }
-            for share in REBOOT_SHARES
+            for share in (() if trace.incidents else REBOOT_SHARES)
         ],
         "leave_out_after": [
-            {"times": times, "ettr": _ettr(trace, replace(bound, leave_out_after=times))} for times in (None, 2, 1)
+            {"times": times, "ettr": _ettr(trace, _with(way, leave_out_after=times))} for times in (None, 2, 1)
         ],
-        "ladder": improvements(trace, facts, bound),
-        "conditions": ranges(trace, facts, bound),
+        "ladder": improvements(trace, facts, way),
+        "conditions": ranges(trace, facts, way),
+        "skipped": list(SKIPPED) if trace.incidents else [],
     }
 
 
-def improvements(trace: FailureTrace, facts: Assumptions, bound: LowerBound) -> list[dict[str, Any]]:
+def _with(way: GangPolicy, **changed: Any) -> GangPolicy:
+    return replace(way, abilities=replace(way.abilities, **changed))
+
+
+def every_step(facts: Assumptions) -> dict[str, float]:
+    """Return the tuned conditions of a trainer that saves every step in the memory of other instances."""
+    return {name: facts.tuned[name].value for name in EVERY_STEP}
+
+
+def improvements(trace: FailureTrace, facts: Assumptions, way: GangPolicy) -> list[dict[str, Any]]:
     """Return the ETTR after each improvement, each added to those before; `by` is who could make the improvement."""
-    steps = [("as it is", "", bound, dict[str, float]())]
-    bound = replace(bound, trusts_exits=True)
-    steps.append(
-        ("where one rank ended first, nobody waits for checks, whatever its log says", "the product", bound, {})
-    )
-    changed: dict[str, float] = {}
+    steps = [("as it is", "", way, dict[str, float]())]
+    for about, changed in LEVERS.values():
+        way = _with(way, **changed)
+        steps.append((about, "the product", way, {}))
+    values: dict[str, float] = {}
     for about in dict.fromkeys(tuned.about for tuned in facts.tuned.values()):
-        changed |= {name: tuned.value for name, tuned in facts.tuned.items() if tuned.about == about}
+        values |= {name: tuned.value for name, tuned in facts.tuned.items() if tuned.about == about}
         by = next(tuned.by for tuned in facts.tuned.values() if tuned.about == about)
-        steps.append((about, by, bound, dict(changed)))
+        steps.append((about, by, way, dict(values)))
     return [
-        {"what": title, "by": by, "ettr": _ettr_with(trace, step_bound, **values)}
-        for title, by, step_bound, values in steps
+        {"what": title, "by": by, "ettr": _ettr_with(trace, step_way, **values)}
+        for title, by, step_way, values in steps
     ]
 
 
 def checkpoints(trace: FailureTrace, runs: Mapping[str, PolicyRun], facts: Assumptions) -> list[dict[str, Any]]:
     """Return the ETTR of every policy by checkpoint interval, at the best interval, and with every step saved."""
     profile, conditions = trace.profile, trace.conditions
-    best = best_checkpoint_s(profile.failures_per_s, conditions.stall_s) if conditions.stall_s else 0.0
+    failures_per_s = len(trace.failures) / profile.seconds
+    best = best_checkpoint_s(failures_per_s, conditions.stall_s) if conditions.stall_s and failures_per_s else 0.0
     variants = {f"every {interval} s": {"checkpoint_s": float(interval)} for interval in CHECKPOINTS_S}
     if best:
-        variants[f"every {best:.0f} s, the best for these stalls"] = {"checkpoint_s": best}
-    variants["every step, as ByteRobust"] = {name: facts.tuned[name].value for name in EVERY_STEP}
+        variants["at the best interval for these stalls"] = {"checkpoint_s": best}
+    variants["every step, as ByteRobust"] = every_step(facts)
+    bounds = {bound.name: bound for bound in (LowerBound(), LowerBound(memory_checkpoints=True))}
     rows = []
     for name, changed in variants.items():
         variant = replace(conditions, **changed)
-        by_policy = {policy: ettr(run, profile.seconds, variant) for policy, run in runs.items()}
+        by_policy = {
+            policy: ettr(
+                bounds[policy].run(replace(trace, conditions=variant)) if policy in bounds else run,
+                profile.seconds,
+                variant,
+            )
+            for policy, run in runs.items()
+        }
         rows.append({"checkpoints": name, **changed, "ettr": by_policy})
     return rows
 
 
-def ranges(trace: FailureTrace, facts: Assumptions, bound: LowerBound) -> list[dict[str, Any]]:
-    """Return the ETTR at both ends of the range of each condition, in the order of the difference, largest first."""
+def ranges(trace: FailureTrace, facts: Assumptions, way: GangPolicy) -> list[dict[str, Any]]:
+    """Return the ETTR at both ends of the range of each condition."""
     rows = []
     for name in Conditions.__slots__:
         fact = facts.facts[f"conditions.{name}"]
         if fact.low is None or fact.high is None:
             continue
-        at_low, at_high = (_ettr_with(trace, bound, **{name: end}) for end in (fact.low, fact.high))
+        at_low, at_high = (_ettr_with(trace, way, **{name: end}) for end in (fact.low, fact.high))
         rows.append(
             {"condition": name, "low": fact.low, "high": fact.high, "ettr_at_low": at_low, "ettr_at_high": at_high}
         )
+    return rows
+
+
+def by_effect(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of `ranges` in the order of the difference between both ends, largest first."""
     return sorted(rows, key=lambda row: -abs(row["ettr_at_high"] - row["ettr_at_low"]))
 
 
@@ -145,9 +174,9 @@ def _traces(trace: FailureTrace, size: int) -> list[FailureTrace]:
     return [failure_trace(resized, trace.conditions, seed) for seed in range(trace.seed, trace.seed + number)]
 
 
-def _ettr_with(trace: FailureTrace, bound: LowerBound, **changed: float) -> float:
-    return _ettr(failure_trace(trace.profile, replace(trace.conditions, **changed), trace.seed), bound)
+def _ettr_with(trace: FailureTrace, way: GangPolicy, **changed: float) -> float:
+    return _ettr(trace.under(replace(trace.conditions, **changed)), way)
 
 
-def _ettr(trace: FailureTrace, bound: LowerBound) -> float:
-    return ettr(bound.run(trace), trace.profile.seconds, trace.conditions)
+def _ettr(trace: FailureTrace, way: GangPolicy) -> float:
+    return ettr(way.run(trace), trace.profile.seconds, trace.conditions)

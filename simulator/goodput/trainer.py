@@ -18,8 +18,8 @@ from simulator.cloud.workloads import Checks, ScriptedCheck, Training, environme
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace
 from simulator.goodput.instance_faults import InstanceFaults
-from simulator.goodput.lower_bound import recovery_from
 from simulator.goodput.policy import Episode
+from simulator.goodput.recovery_times import recovery_from
 from simulator.world import World
 
 RANK_EXIT = 1
@@ -136,6 +136,8 @@ class Trainer(Training):
     def _inject(self, number: int) -> None:
         """Apply a failure of the trace: it stops the training, makes an instance faulty for later, or has no effect."""
         failure = self.trace.failures[number]
+        if failure.until_s is not None:
+            self.fleet.timeline.after(max(0.0, failure.until_s - failure.at_s), self.mend, failure)
         instance_id = self._first_ranks[failure.place] if failure.of_lemon else self._ranks[failure.place]
         is_hit = instance_id in self._ranks and self.faults.is_running(instance_id)
         if self.broken is None and is_hit:

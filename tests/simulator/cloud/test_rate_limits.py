@@ -278,23 +278,51 @@ def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(fidelity: Fide
 
 
 @pytest.mark.parametrize(
-    ("operation", "seconds"),
+    ("operation", "burst", "per_s"),
     [
-        ("DescribeTasks", 2.0),
-        ("ListContainerInstances", 2.0),
-        ("DescribeInstances", 2.0),
-        ("DescribeInstanceStatus", 9.0),
+        ("DescribeTasks", 100, 20),
+        ("ListContainerInstances", 100, 20),
+        ("DescribeInstances", 100, 20),
+        ("DescribeInstanceStatus", 50, 10),
     ],
 )
-def test_the_reads_of_an_invocation_are_limited(operation: str, seconds: float) -> None:
-    """A burst of 100 and 20 a second, or of 50 and 10 a second. Another invocation at that time has its own bucket."""
+def test_reads_are_limited_for_all_invocations_together(operation: str, burst: int, per_s: int) -> None:
+    """A burst of 100 and 20 a second, or of 50 and 10 a second. A second invocation waits for the same bucket."""
     world = World(instances=1, costs=Costs())
     assert world.meter is not None
-    for _ in range(2):
+    calls = burst + 2 * per_s
+    for expected in (2.0, 2.0 + calls / per_s):
         with world.meter.invocation("somebody") as spent:
-            for _ in range(140):
+            for _ in range(calls):
                 world.meter.call(operation)
-        assert spent.spent_s == pytest.approx(seconds)
+        assert spent.spent_s == pytest.approx(expected)
+
+
+def test_a_read_waits_for_no_read_that_comes_later() -> None:
+    """A long invocation, far below the rate, is simulated first. It delays no invocation that begins meanwhile."""
+    one = meter(Costs())
+    with one.invocation("reconciler") as spent:
+        for _ in range(60):
+            one.wait(1.0)
+            one.call("ListTasks")
+    assert spent.spent_s == pytest.approx(60)
+    with one.invocation("scheduler") as spent:
+        for _ in range(100):
+            one.call("ListTasks")
+    assert spent.spent_s == 0
+
+
+def test_a_read_without_a_token_in_time_is_refused() -> None:
+    """As a change is: after the last of botocore's retries."""
+    one = meter(Costs())
+    with one.invocation("scheduler"):
+        for _ in range(100 + 20 * 8):
+            one.call("DescribeTasks")
+    with one.invocation("reconciler") as spent:
+        with pytest.raises(TryAgainSoon):
+            one.call("DescribeTasks")
+        assert spent.spent_s == RETRY_FOR_S
+    assert one.refused == 1
 
 
 def test_calls_that_take_nothing_change_nothing() -> None:

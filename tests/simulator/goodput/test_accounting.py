@@ -9,6 +9,7 @@ import pytest
 from simulator.goodput.accounting import WRITING, account, ettr, percentile, phases, trained
 from simulator.goodput.assumptions_file import read
 from simulator.goodput.baselines import BASELINES
+from simulator.goodput.contenders import CONTENDERS, own_way
 from simulator.goodput.failure_trace import failure_trace
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Episode, InstanceReboot, PolicyRun
@@ -66,7 +67,7 @@ def test_no_second_is_lost_and_none_counted_twice(profile: str) -> None:
     given = failure_trace(FACTS.profile(profile), FACTS.conditions, 3)
     gpus = given.profile.instances * given.profile.gpus
     hours = gpus * given.profile.seconds / 3_600
-    for one in (*BASELINES, LowerBound(2, 0), LowerBound(1, 4)):
+    for one in (*(make(4) for make in (*BASELINES, *CONTENDERS)), own_way(2, 0), own_way(1, 4), LowerBound()):
         figures = account(one.run(given), given.profile.seconds, gpus, given.profile.gpus, given.conditions)
         assert figures.ettr * hours + sum(figures.hours_by_cause.values()) == pytest.approx(hours), one.name
         assert figures.ettr * hours + sum(figures.hours_by_phase.values()) == pytest.approx(hours), one.name

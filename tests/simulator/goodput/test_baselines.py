@@ -8,14 +8,21 @@ import pytest
 
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.assumptions_file import read
-from simulator.goodput.baselines import BASELINES, HUMAN_ONLY, REBOOT_ONLY, REPLACE_ONLY
+from simulator.goodput.baselines import BASELINES, human_only, reboot_only
+from simulator.goodput.contenders import CONTENDERS, own_way, replace_only
 from simulator.goodput.failure_trace import failure_trace
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Policy
-from tests.simulator.goodput.test_lower_bound import CONDITIONS, failure, of
+from tests.simulator.goodput.test_own_way import CONDITIONS, failure, of
 
 FACTS = read()
-EVERYBODY: tuple[Policy, ...] = (*BASELINES, LowerBound(2, 0), LowerBound(2, 4))
+EVERYBODY: tuple[Policy, ...] = (
+    *(make(spares) for make in (*BASELINES, *CONTENDERS) for spares in (0, 4)),
+    own_way(2, 0),
+    own_way(2, 4),
+    LowerBound(),
+)
+HUMAN_ONLY, REBOOT_ONLY, REPLACE_ONLY = human_only(), reboot_only(), replace_only(0)
 
 
 @pytest.mark.parametrize("contender", EVERYBODY, ids=lambda one: one.name)
@@ -90,6 +97,20 @@ def test_a_hang_names_nobody_and_is_only_restarted() -> None:
     assert run.called == 1
 
 
+def test_a_spare_spares_the_wait_for_a_repair_of_every_baseline() -> None:
+    """Like for like: who repairs the machine first does so behind the back of the gang, if a spare is ready."""
+    for make in BASELINES:
+        (alone,), (spared,) = (make(spares).run(of(failure())).episodes for spares in (0, 1))
+        assert alone.placed_at - spared.placed_at == CONDITIONS.reboot_s, make
+        assert (alone.was_short, spared.was_short) == (True, False)
+
+
+def test_a_spare_is_used_once_until_the_repair_is_over() -> None:
+    """The second fault within a reboot finds no spare."""
+    close = of(failure(10_000.0), failure(10_200.0, place=4))
+    assert [one.was_short for one in reboot_only(1).run(close).episodes] == [False, True]
+
+
 def test_people_alone_are_worse_than_any_automation_at_scale() -> None:
     """The published experience: recovery time is what counts, and people are slow."""
     given = failure_trace(FACTS.profile("llama3"), CONDITIONS, 1)
@@ -98,4 +119,4 @@ def test_people_alone_are_worse_than_any_automation_at_scale() -> None:
         for one in EVERYBODY
     }
     assert max(down, key=lambda name: down[name]) == "human only"
-    assert min(down, key=lambda name: down[name]) == "floor, 4 spares"
+    assert min(down, key=lambda name: down[name]) == "bound"

@@ -29,7 +29,7 @@ from simulator.goodput.policy import PolicyRun
 from simulator.goodput.trainer import Trainer
 from simulator.memory_store.event_history import MemoryEventHistory
 from simulator.world import World
-from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
+from tests.simulator.goodput.test_own_way import CONDITIONS, FACTS, failure, of
 
 REPORTS_EVERY_S = 30.0
 """Seconds between two progress reports of rank 0."""

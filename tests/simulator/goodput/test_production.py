@@ -10,12 +10,12 @@ from gpu_recovery.scheduler.schedule import schedule
 
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace, failure_trace
-from simulator.goodput.lower_bound import least_s
 from simulator.goodput.policy import Episode, PolicyRun
 from simulator.goodput.production import FOR_MONTHS, Production, adaptive, seed_001
-from simulator.goodput.report import overhead
+from simulator.goodput.recovery_times import own_way_s
+from simulator.goodput.report import over_own_way
 from simulator.world import World
-from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
+from tests.simulator.goodput.test_own_way import CONDITIONS, FACTS, failure, of
 
 pytestmark = pytest.mark.slow
 
@@ -54,10 +54,10 @@ def test_no_recovery_is_faster_than_its_floor_or_much_slower() -> None:
         product = adaptive(2, spares)
         run = product.run(given)
         assert len(run.episodes) > 10
-        assert (overhead(given, product, run, relapses=False) or 0) <= OVERHEAD_MAX
+        assert (over_own_way(given, product, run, relapses=False) or 0) <= OVERHEAD_MAX
         for one in run.episodes:
             if one.training_at is not None and not one.is_relapse:
-                assert least_s(one, given, 2) - 1.5 <= one.training_at - one.fault_at, one
+                assert own_way_s(one, given, 2) - 1.5 <= one.training_at - one.fault_at, one
             assert one.was_short is (spares == 0 and given.failures[one.failure or 0].is_instance_fault), one
 
 
@@ -69,8 +69,17 @@ def test_a_gang_that_may_call_ecs_more_often_is_back_sooner() -> None:
         given = replace(_small(failure()), conditions=conditions)
         run = adaptive(2, 1).run(given)
         back[per_s] = _down(run)[0]
-        assert back[per_s] == pytest.approx(least_s(run.episodes[0], given, 2), rel=0.15)
+        assert back[per_s] == pytest.approx(own_way_s(run.episodes[0], given, 2), rel=0.15)
     assert back[0.5] > back[40.0] + 10
+
+
+def test_a_function_that_needs_more_of_its_processor_takes_longer() -> None:
+    """The processor time of a call is spent for each call, also where answers are awaited together."""
+    back = {}
+    for cpu_s in (0.0, 1.0):
+        given = replace(_small(failure()), conditions=replace(CONDITIONS, call_cpu_s=cpu_s))
+        back[cpu_s] = _down(adaptive(2, 1).run(given))[0]
+    assert back[1.0] > back[0.0] + 10
 
 
 def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
@@ -82,7 +91,7 @@ def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
         (one,) = run.episodes
         assert [reboot.needed for reboot in run.reboots] == [True]
         assert (one.checked_at == one.stopped_at) is (told == 0.0)
-        assert _down(run)[0] == pytest.approx(least_s(one, given, 2), rel=OVERHEAD_MAX - 1)
+        assert _down(run)[0] == pytest.approx(own_way_s(one, given, 2), rel=OVERHEAD_MAX - 1)
         course_s[told] = _down(run)[0]
     assert course_s[1.0] - course_s[0.0] > CONDITIONS.check_2_s
 
@@ -101,8 +110,8 @@ def test_what_the_product_waits_for_without_need_is_no_floor_of_its_own(monkeypa
     waited = [one for one in run.episodes if one.training_at is not None and Cure.REBOOT in one.waited_for]
     assert waited
     for one in waited:
-        assert (one.training_at or 0.0) - one.fault_at > OVERHEAD_MAX * least_s(one, given, 2), one
-    assert (overhead(given, product, run, relapses=False) or 0) > OVERHEAD_MAX
+        assert (one.training_at or 0.0) - one.fault_at > OVERHEAD_MAX * own_way_s(one, given, 2), one
+    assert (over_own_way(given, product, run, relapses=False) or 0) > OVERHEAD_MAX
 
 
 def test_the_moments_of_a_recovery_are_read_from_the_processes() -> None:
@@ -204,7 +213,7 @@ def test_seed_001_calls_a_person_for_what_it_does_not_know() -> None:
     """Healthy GPUs fail its job; one reboot on the same instance is all that it does by itself."""
     program, machine = seed_001(2).run(_small(failure(cure=Cure.RESTART))), seed_001(2).run(_small(failure()))
     assert [Cure.PERSON in one.waited_for for one in program.episodes] == [True]
-    assert least_s(program.episodes[0], _small(failure(cure=Cure.RESTART)), 2) < failure().human_s
+    assert own_way_s(program.episodes[0], _small(failure(cure=Cure.RESTART)), 2) < failure().human_s
     assert [one.waited_for for one in machine.episodes] == [frozenset({Cure.REBOOT})]
     assert (program.called, machine.called) == (1, 0)
 

@@ -14,11 +14,11 @@ from simulator.goodput import cli
 from simulator.goodput.assumptions import Conditions, Mark
 from simulator.goodput.assumptions_file import read
 from simulator.goodput.baselines import BASELINES
+from simulator.goodput.contenders import CONTENDERS, own_way
 from simulator.goodput.failure_trace import failure_trace
-from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import PolicyRun
 from simulator.goodput.production import Production
-from simulator.goodput.report import overhead
+from simulator.goodput.report import over_own_way
 from simulator.goodput.report_text import text
 from simulator.goodput.runner import play
 
@@ -30,6 +30,7 @@ FIGURES = {
     "ettr",
     "overhead",
     "overhead_but_for_relapses",
+    "over_own_way",
     "mttd_s",
     "mttr_s",
     "reboots",
@@ -56,10 +57,22 @@ def test_a_tuned_run_says_so_and_trains_more(capsys: pytest.CaptureFixture[str])
         found[words] = json.loads(out)
     as_is, tuned = found.values()
     assert as_is["tuned"] == {} and set(tuned["tuned"]) == set(FACTS.tuned)
-    floors = [report["policies"][-1]["ettr"] for report in (as_is, tuned)]
-    assert floors[0] < 0.95 and floors[1] > 0.97
+    ways = [report["policies"][-2]["ettr"] for report in (as_is, tuned)]
+    assert ways[0] < 0.95 and ways[1] > 0.97
     _, out, _ = _printed(capsys, "--profile", "llama3", "--tuned")
     assert "tuned: hang_s 60, checkpoint_s 10" in out
+
+
+def test_checkpoints_in_memory_are_those_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Like for like; the report says which conditions are changed."""
+    plain, saved = (
+        json.loads(_printed(capsys, "--instances", "512", "--json", *words)[1])
+        for words in ((), ("--memory-checkpoints",))
+    )
+    assert set(saved["tuned"]) == {"checkpoint_s", "stall_s", "persist_s"}
+    row = next(one for one in plain["sensitivity"]["checkpoint_s"] if one["checkpoints"].startswith("every step"))
+    for policy in saved["policies"]:
+        assert policy["ettr"] == pytest.approx(row["ettr"][policy["name"]])
 
 
 def test_json_has_every_figure_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,10 +82,10 @@ def test_json_has_every_figure_of_every_policy(capsys: pytest.CaptureFixture[str
     assert status == 0
     assert report["profile"]["name"] == "small"
     assert report["facts"] == FACTS.digest
-    assert len(report["policies"]) == 4
+    assert len(report["policies"]) == 2 * 7 + 1
     for one in report["policies"]:
         assert set(one) >= FIGURES
-        assert 0 < one["ettr"] < 1
+        assert 0 < one["ettr"] < 1 <= one["overhead"] + 1e-9
         assert set(one["mttr_s"]) == {"p50", "p90", "p99"}
 
 
@@ -109,22 +122,30 @@ def test_the_product_itself_is_compared_with_the_others(
     assert cli.run(parser.parse_args(["--json", "--spares", "2"])) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 1 and not any("legs" in bound for bound in report["bounds"])
-    assert [one["name"] for one in report["policies"]] == [
+    each = (
         "human only",
-        "seed 001",
-        "replace only",
         "reboot only",
+        "replace only",
+        "EKS + JobSet",
+        "HyperPod operator",
+        "swap and leave out",
         "adaptive",
-        "adaptive, 2 spares",
-        "floor, 2 spares",
+        "own way at its best",
+    )
+    assert [one["name"] for one in report["policies"]] == [
+        "seed 001",
+        *each,
+        *(f"{name}, 2 spares" for name in each),
+        "bound",
     ]
     by_name = {one["name"]: one for one in report["policies"]}
     assert by_name["adaptive, 2 spares"]["ettr"] > by_name["seed 001"]["ettr"]
-    assert by_name["adaptive, 2 spares"]["ettr"] <= by_name["floor, 2 spares"]["ettr"] + 0.005
+    assert max(one["ettr"] for one in report["policies"]) == by_name["bound"]["ettr"]
 
     assert cli.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
     alone = json.loads(capsys.readouterr().out)
-    assert alone["policies"] == [by_name["adaptive, 2 spares"], by_name["floor, 2 spares"]]
+    names = ("adaptive, 2 spares", "own way at its best, 2 spares", "bound")
+    assert alone["policies"] == [by_name[name] for name in names]
 
 
 def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +172,9 @@ def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], mo
         (("--days", "0"), "--days must be more than 0"),
         (("--days", "400"), "at most 73"),
         (("--facts", "/nowhere.toml"), "nowhere.toml"),
+        (("--failures", "/nowhere.csv"), "nowhere.csv"),
+        (("--convert", "/nowhere.json"), "nowhere.json"),
+        (("--recorded-repairs",), "needs --failures and --models"),
     ],
 )
 def test_a_wrong_question_is_told_and_is_a_usage_error(
@@ -183,7 +207,7 @@ def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str],
 def test_several_processes_find_what_one_finds() -> None:
     """They only share the work."""
     given = failure_trace(FACTS.profile("small"), FACTS.conditions, 1)
-    pairs = [(one, given) for one in (*BASELINES, LowerBound(2, 1))]
+    pairs = [(make(1), given) for make in (*BASELINES, *CONTENDERS)]
     assert play(pairs, 2) == play(pairs, 1) == [one.run(given) for one, _ in pairs]
 
 
@@ -202,17 +226,110 @@ def test_a_job_that_the_product_refuses_is_said_to_be_refused(
     assert "must be between 1 and 2000" in capsys.readouterr().err
 
 
-def test_overhead_is_the_time_of_recoveries_over_their_floors() -> None:
-    """The floor's own is 1, with what came back and without; a policy that waits on purpose has more."""
+def test_the_ratio_to_the_own_way_is_one_for_the_own_way() -> None:
+    """With what came back and without; a policy that waits on purpose has more."""
     given = failure_trace(FACTS.profile("llama3"), replace(FACTS.conditions, false_alarm=0.0), 1)
-    floor = LowerBound(2, 4)
-    run = floor.run(given)
-    assert overhead(given, floor, run) == pytest.approx(1.0)
+    way = own_way(2, 4)
+    run = way.run(given)
+    assert over_own_way(given, way, run) == pytest.approx(1.0)
     slower = tuple(
         replace(one, training_at=one.training_at and one.training_at + 100.0) if one.is_relapse else one
         for one in run.episodes
     )
     waits = replace(run, episodes=slower)
-    assert (overhead(given, floor, waits) or 0) > 1.01
-    assert overhead(given, floor, waits, relapses=False) == pytest.approx(1.0)
-    assert overhead(given, floor, PolicyRun(())) is None
+    assert (over_own_way(given, way, waits) or 0) > 1.01
+    assert over_own_way(given, way, waits, relapses=False) == pytest.approx(1.0)
+    assert over_own_way(given, way, PolicyRun(())) is None
+
+
+# -- several seeds -----------------------------------------------------------------------------------------------------
+
+
+def test_several_seeds_are_reported_as_mean_and_range(capsys: pytest.CaptureFixture[str]) -> None:
+    """The form is that of one seed; each policy has its values by seed as well."""
+    ones = [json.loads(_printed(capsys, "--seed", str(seed), "--json")[1]) for seed in (1, 2, 3)]
+    _, out, _ = _printed(capsys, "--seeds", "1..3", "--json")
+    several = json.loads(out)
+    assert set(several) == {*ones[0], "seeds"} and several["seeds"] == [1, 2, 3]
+    for place, policy in enumerate(several["policies"]):
+        each = [one["policies"][place] for one in ones]
+        assert policy["name"] == each[0]["name"]
+        assert policy["ettr_by_seed"] == [one["ettr"] for one in each]
+        assert policy["ettr"] == pytest.approx(sum(policy["ettr_by_seed"]) / 3)
+        assert policy["range"]["ettr"] == [min(policy["ettr_by_seed"]), max(policy["ettr_by_seed"])]
+        assert policy["mttr_s"]["p50"] == pytest.approx(sum(one["mttr_s"]["p50"] for one in each) / 3)
+    effects = {row["condition"]: row for row in several["sensitivity"]["conditions"]}
+    for name in ("hang_s", "told_share", "reboot_s"):
+        ends = [row for one in ones for row in one["sensitivity"]["conditions"] if row["condition"] == name]
+        assert effects[name]["high"] == ends[0]["high"]
+        assert effects[name]["ettr_at_high"] == pytest.approx(sum(row["ettr_at_high"] for row in ends) / 3)
+    words = _printed(capsys, "--seeds", "1..3")[1]
+    assert "mean of seeds 1 to 3" in words and "min" in words
+
+
+@pytest.mark.parametrize("given", ["", "5..1", "a..b", "1..", "1-5"])
+def test_a_wrong_range_of_seeds_is_a_usage_error(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, by the parser."""
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    with pytest.raises(SystemExit) as error:
+        parser.parse_args(["--seeds", given])
+    assert error.value.code == 2 and "range" in capsys.readouterr().err
+
+
+# -- replays -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_draws_no_other_failures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In no sweep: the number of interruptions is that of the list, and what would redraw them is marked."""
+    listed = tmp_path / "mine.csv"
+    listed.write_text("at,node,cause\n9000,a,gpu\n40000,b,software\n170000,a,network\n")
+    words = ("--failures", str(listed), "--instances", "4", "--seeds", "1..2")
+    _, out, _ = _printed(capsys, *words, "--json")
+    report = json.loads(out)
+    assert report["profile"]["failures"] == 3 and report["profile"]["days"] == 2 and report["replay"]
+    assert report["sensitivity"]["skipped"] == ["reboot_share", "by_size"]
+    assert report["sensitivity"]["reboot_share"] == [] and report["by_size"]["instances"] == []
+    rows = report["sensitivity"]["conditions"]
+    drawn = [row for row in rows if row["condition"] in ("reboot_share", "hang_share", "lemon_share")]
+    assert all(row["ettr_at_low"] == row["ettr_at_high"] for row in drawn)
+    way = next(one for one in report["policies"] if one["name"] == "own way at its best, 4 spares")
+    assert report["sensitivity"]["ladder"][0]["ettr"] == pytest.approx(way["ettr"])
+    assert "left out in a replay" in _printed(capsys, *words)[1]
+
+
+def test_recorded_repairs_keep_a_machine_away_as_long_as_the_list_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """On a fleet without new machines a day is a day. With a spare nobody waits for it."""
+    listed = tmp_path / "mine.json"
+    incident = {"at": 9_000, "node": "a", "cause": "host", "until": 95_400}
+    listed.write_text(json.dumps([incident]))
+    words = ("--failures", str(listed), "--instances", "4", "--spares", "1", "--json")
+    found = {}
+    for more in ((), ("--recorded-repairs",)):
+        report = json.loads(_printed(capsys, *words, *more)[1])
+        found[more] = {one["name"]: one["mttr_s"]["p50"] for one in report["policies"]}
+    plain, recorded = found.values()
+    assert recorded["human only"] - plain["human only"] > 80_000
+    assert recorded["human only, 1 spares"] == plain["human only, 1 spares"]
+
+
+def test_a_list_of_more_nodes_than_the_job_has_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The message says how many are named."""
+    listed = tmp_path / "mine.csv"
+    listed.write_text("at,node,cause\n" + "".join(f"{n},n{n},gpu\n" for n in range(5)))
+    status, _, err = _printed(capsys, "--failures", str(listed), "--instances", "4")
+    assert status == 2 and "names 5 nodes, and the job has 4" in err
+
+
+def test_the_product_replays_an_incident_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its own loop, under the recorded failures."""
+    listed = tmp_path / "mine.csv"
+    listed.write_text("at,node,cause,cure,shows,until\n9000,a,gpu,,,\n40000,b,software,restart,exit,\n")
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    words = ["--failures", str(listed), "--instances", "4", "--spares", "1", "--product", "--json", "--workers", "1"]
+    assert cli.run(parser.parse_args(words)) == 0
+    product = json.loads(capsys.readouterr().out)["policies"][0]
+    assert (product["name"], product["interruptions"], product["people_called"]) == ("adaptive, 1 spares", 2, 0)

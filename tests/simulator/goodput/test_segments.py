@@ -9,13 +9,13 @@ import pytest
 
 from simulator.goodput.accounting import ettr
 from simulator.goodput.assumptions import Cure
+from simulator.goodput.contenders import own_way
 from simulator.goodput.failure_trace import Failure, FailureTrace, failure_trace
-from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import PolicyRun
 from simulator.goodput.production import adaptive
 from simulator.goodput.runner import play
 from simulator.goodput.segments import LEFT_S, SegmentsDoNotFit, joined, segments_of
-from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
+from tests.simulator.goodput.test_own_way import CONDITIONS, FACTS, failure, of
 
 pytestmark = pytest.mark.slow
 
@@ -85,15 +85,15 @@ def test_a_run_in_legs_is_the_run_where_nothing_need_be_remembered() -> None:
 
 def test_several_processes_make_the_same_of_it() -> None:
     """Which leg is ready first makes no difference."""
-    pairs = [(adaptive(2, 4), _calm()), (LowerBound(2, 4), _calm())]
+    pairs = [(adaptive(2, 4), _calm()), (own_way(2, 4), _calm())]
     assert play(pairs, 2, 2) == play(pairs, 1, 2)
 
 
 def test_models_go_through_a_course_as_a_whole() -> None:
     """They take milliseconds, and what they remember need not be forgotten."""
     given = failure_trace(FACTS.profile("llama3"), CONDITIONS, 1)
-    floor = LowerBound(2, 4)
-    assert play([(floor, given)], 1, 4) == [floor.run(given)]
+    way = own_way(2, 4)
+    assert play([(way, given)], 1, 4) == [way.run(given)]
 
 
 def test_a_recovery_that_a_cut_goes_through_is_an_error() -> None:

@@ -1,0 +1,90 @@
+"""The tables of docs/simulator.md that quote the benchmark of recovery policies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent.parent / "docs" / "simulator.md"
+"""Page with the tables, each between two comments."""
+TITLES = {
+    "human only": "an operator alone",
+    "reboot only": "reboot only",
+    "replace only": "replace only, 20 % cap",
+    "EKS + JobSet": "EKS + JobSet",
+    "HyperPod operator": "HyperPod training operator",
+    "swap and leave out": "swap and leave out repeaters",
+    "adaptive": "`adaptive`",
+    "own way at its best": "the product's own way at its best",
+    "bound": "bound",
+}
+"""Names of the policies in the tables, in their order."""
+HEAD = "| policy | ETTR | range | overhead | own way | recovery p50 | p90 | stops | operator calls |"
+"""Head of a table of policies."""
+MAIN_RUN = "llama3 at 256 instances"
+"""Run of the product with a table of its own."""
+
+
+def tables(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables by the name of their comments."""
+    models, product = figures["models"], figures["product"]
+    return {
+        "table of the race": policies(product.get(MAIN_RUN, {}).get("policies", {}), spares=4),
+        "table of the race without spares": policies(product.get(MAIN_RUN, {}).get("policies", {}), spares=0),
+        "table of the models": profiles(models),
+        "table of the product": profiles({name: run["policies"] for name, run in product.items()}),
+        "table of improvements": improvements(figures["improvements"]),
+    }
+
+
+def policies(of: Mapping[str, Any], spares: int) -> str:
+    """Return the table of the policies with this number of spares, and of the bound."""
+    rows = [HEAD, "|---|" + "--:|" * (HEAD.count("|") - 2)]
+    for name, title in TITLES.items():
+        spared = f"{name}, {spares} spares" if spares and name != "bound" else name
+        if (one := of.get(spared)) is not None:
+            rows.append(
+                f"| {title} | {one['ettr']:.2f} % | {one['min']:.2f} to {one['max']:.2f} % | {one['overhead']:.2f} | "
+                f"{one['own_way']:.2f} | {one['p50_min']:.1f} min | {one['p90_min']:.1f} min | {one['stops']:.0f} | "
+                f"{one['operator_calls']:.0f} |"
+            )
+    return "\n".join(rows) + "\n"
+
+
+def profiles(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the ETTR of every policy by run: mean, and range in brackets; first without spares, then with 4."""
+    rows = [f"| policy | {' | '.join(runs)} |", "|---|" + "--:|" * len(runs)]
+    for spares in (0, 4):
+        for name, title in TITLES.items():
+            spared = f"{name}, {spares} spares" if spares and name != "bound" else name
+            cells = [_cell(of.get(spared)) for of in runs.values()]
+            if any(cell != "–" for cell in cells) and (name != "bound" or spares):
+                rows.append(f"| {title}{', 4 spares' if spares and name != 'bound' else ''} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(one: Mapping[str, Any] | None) -> str:
+    return "–" if one is None else f"{one['ettr']:.2f} % ({one['min']:.2f} to {one['max']:.2f})"
+
+
+def improvements(runs: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the ETTR after each improvement, by run."""
+    rows = [f"| each on top of those above | {' | '.join(runs)} |", "|---|" + "--:|" * len(runs)]
+    for what in next(iter(runs.values())):
+        rows.append(f"| {what} | {' | '.join(f'{of[what]:.2f} %' for of in runs.values())} |")
+    return "\n".join(rows) + "\n"
+
+
+def with_tables(text: str, figures: Mapping[str, Any]) -> str:
+    """Return the text of the page with the tables of these figures."""
+    for name, table in tables(figures).items():
+        block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text = block.sub(lambda match, table=table: f"{match[1]}{table}{match[2]}", text)  # type: ignore[misc]
+    return text
+
+
+def write_page(figures: Mapping[str, Any]) -> None:
+    """Write the tables into the page."""
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")

@@ -1,0 +1,44 @@
+"""The tables of docs/simulator.md are those of benchmarks/results.json, and no figure of them is below the bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import goodput, results
+from benchmarks.goodput_page import PAGE, TITLES, tables, with_tables
+
+FIGURES = results.read()["goodput"]
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    """`python -m benchmarks.goodput` writes both."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name in tables(FIGURES):
+        assert text.count(f"<!-- {name} -->\n") == text.count(f"<!-- end of {name} -->") == 1, name
+    assert with_tables(text, FIGURES) == text
+
+
+def test_the_results_are_of_the_present_table_of_facts() -> None:
+    """A changed condition makes them old. The product's own runs take longer: they keep the table that they had."""
+    assert FIGURES["facts"] == goodput.FACTS.digest
+    assert FIGURES["seeds"] == [1, 5]
+    assert all(set(run) >= {"facts", "seeds", "policies"} for run in FIGURES["product"].values())
+
+
+@pytest.mark.parametrize("part", ["models", "product"])
+def test_no_published_figure_is_above_the_bound(part: str) -> None:
+    """Mean, smallest and largest of every policy; and every overhead is at least that of the bound's episodes."""
+    for name, run in FIGURES[part].items():
+        policies = run["policies"] if part == "product" else run
+        bound = policies["bound"]
+        assert {each.partition(",")[0] for each in policies} <= set(TITLES)
+        for policy, one in policies.items():
+            assert one["min"] <= one["ettr"] <= one["max"], (name, policy)
+            assert all(one[key] <= bound[key] for key in ("min", "ettr", "max")), (name, policy)
+            assert one["overhead"] >= 1.0, (name, policy)
+
+
+@pytest.mark.slow
+def test_a_recorded_figure_is_measured_again() -> None:
+    """One of the models, as the command does it."""
+    assert goodput.of_models(goodput.MODELS["small"], goodput.SEEDS) == FIGURES["models"]["small"]
