@@ -131,6 +131,10 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
             update.set("utilisation", beat.utilisation)
         else:  # the utilisation of an earlier report would be shown as the present utilisation
             update.removed.append(update.name("utilisation"))
+    if beat.holds:
+        update.set("holds", beat.holds)
+    else:
+        update.removed.append(update.name("holds"))
     for log, rank in beat.ranks.items():
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:

@@ -84,6 +84,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         entrypoint_resources=body.entrypoint_resources or {},
         image=body.image or "",
         name=body.name or "",
+        restart_in_place=body.restart_in_place,
     )
 
 

@@ -29,6 +29,7 @@ from gpu_recovery.core.events.instance import (
 )
 from gpu_recovery.core.events.job import (
     JOB_EVENTS,
+    AllRanksHeld,
     AllRanksRunning,
     AllRanksStopped,
     AttemptLaunched,
@@ -59,6 +60,7 @@ from gpu_recovery.core.events.job import (
 __all__ = [
     "INSTANCE_EVENTS",
     "JOB_EVENTS",
+    "AllRanksHeld",
     "AllRanksRunning",
     "AllRanksStopped",
     "AttemptLaunched",

@@ -73,7 +73,7 @@ RESOURCE_MAX, RESOURCES_MAX, RESOURCE_NAME_CHARACTERS_MAX = 1_000_000, 16, 64
 """Upper bounds of the amount of a Ray resource, of the number of resources, and of the characters of a name."""
 ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
 """Fields that only a job on Ray may have."""
-ON_ECS_ONLY = ("task_definition", "container", "command")
+ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place")
 """Fields that only a job on ECS may have."""
 
 
@@ -106,6 +106,8 @@ class JobSpec:
             workers run in it.
         runtime_env: Ray's description of the driver's environment, as JSON text; "" for none.
         name: name that the user gave to the job, "" for none. Several jobs may have the same name.
+        restart_in_place: whether the job is restarted in its containers where that is possible; None: as the policy
+            of the deployment says.
     """
 
     workload: str
@@ -130,3 +132,4 @@ class JobSpec:
     entrypoint_resources: Mapping[str, int] = field(default_factory=dict)
     image: str = ""
     name: str = ""
+    restart_in_place: bool | None = None
