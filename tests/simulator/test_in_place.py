@@ -216,6 +216,18 @@ def test_a_lost_hold_is_followed_by_a_stop_in_ecs() -> None:
     succeeds(world, job_id)
 
 
+def test_a_held_gang_with_a_rank_that_nothing_ends_is_rebooted() -> None:
+    """Every process but one is held or stopped; what the progress holds must not hide the deadlines of the stop."""
+    world, job_id = running(story=LogStory.CUDA, policy=replace(POLICY, container_hold_s=86_400))
+    stuck = world.model_instance(0).instance_id
+    world.exit(job_id, 1, 1)
+    world.until(lambda: world.job(job_id).held_attempt == 1 or not world.job(job_id).holding, "it is not held")
+    world.fleet.stuck.add(stuck)
+    world.until(lambda: world.fleet.boots[stuck] == 1, "it is not rebooted", 3_600)
+    runs_again(world, job_id)
+    succeeds(world, job_id)
+
+
 @pytest.mark.parametrize("ends", ["cancel", "suspend"])
 def test_a_job_that_does_not_go_on_ends_its_held_tasks(ends: str) -> None:
     """GPUs come back only after ECS has confirmed the end of each container."""
