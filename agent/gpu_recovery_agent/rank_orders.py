@@ -6,11 +6,10 @@ The agent and the wrapper share only the folder of the ranks. The wrapper looks 
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import write_whole
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import RankIdentity, stem_of
@@ -23,7 +22,7 @@ HOLDABLE_PACE_S, HELD_PACE_S = 3.0, 1.0
 HELD_PACE_FOR_S = 60.0
 """Seconds for which an agent reports every HELD_PACE_S after a rank was held. The API accepts 300 reports in 300 s."""
 TOUCH_EVERY_S = 10.0
-"""Seconds between two changes of the time of AGENT_FILE."""
+"""Seconds between two writes of AGENT_FILE."""
 
 
 class RankOrders:
@@ -43,17 +42,12 @@ class RankOrders:
 
     def touch_agent_file(self) -> None:
         """Show the wrappers that this agent can start the next attempt in a container. An error is logged once."""
-        if self._folder is None or time.monotonic() - self._touched_at < TOUCH_EVERY_S:
+        now = clock.uptime_s()
+        if self._folder is None or now - self._touched_at < TOUCH_EVERY_S or not self._folder.is_dir():
             return
-        self._touched_at = time.monotonic()
-        path = self._folder / AGENT_FILE
+        self._touched_at, path = now, self._folder / AGENT_FILE
         try:
-            if self._folder.is_dir():
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-                try:
-                    os.utime(descriptor)
-                finally:
-                    os.close(descriptor)
+            write_whole(path, {"uptime_s": round(now, 1)})
         except OSError as error:
             self._log.once("agent file", f"{path} cannot be written, so no rank is held: {error.strerror}")
 

@@ -231,7 +231,7 @@ class Agents:
                 self.world.transcript.happened(
                     f"attempt {command.next_attempt} of {rank.job_id} starts on {instance_id}"
                 )
-                ranks.start(task, command.next_attempt, command.environment)
+                ranks.start(task, command.next_attempt, dict(command.environment))
                 self._report_in(instance_id, NEWS_S)
 
     def _rank(self, task: Task) -> RunningRank | None:

@@ -25,7 +25,7 @@ RANK = RunningRank(JOB, 1, 0, 0, holds=True)
 HELD = replace(RANK, held=True)
 EXIT = RankExit(JOB, 1, 0, 0, code=1, held=True)
 HOLD = AgentCommand(f"hold/{JOB}--a01", AgentCommandKind.HOLD, JOB, 1, 5)
-START = AgentCommand(f"start/{JOB}--a02", AgentCommandKind.START, JOB, 1, 0, {"ATTEMPT": "2"}, 2)
+START = AgentCommand(f"start/{JOB}--a02", AgentCommandKind.START, JOB, 1, 0, (("ATTEMPT", "2"),), 2)
 NEXT = RunningRank(JOB, 2, 0, 0, holds=True)
 
 
@@ -168,4 +168,4 @@ def test_a_report_without_the_new_fields_is_that_of_an_older_agent() -> None:
 def test_the_commands_of_older_records_have_no_environment() -> None:
     """Stored commands of an earlier release are read and carried out."""
     assert commands.StopAttempt(1) == commands.StopAttempt(1, hold=False)
-    assert AgentCommand("stop/x", AgentCommandKind.STOP, JOB, 1, 5).environment == {}
+    assert AgentCommand("stop/x", AgentCommandKind.STOP, JOB, 1, 5).environment == ()

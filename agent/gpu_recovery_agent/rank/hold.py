@@ -5,7 +5,7 @@ attempt that it names. The order `start` starts a later attempt, with the variab
 write to the folder may have written an order. So an order counts only from root, from the user of this process or from
 the owner of the folder, it sets no other variable, and its values are numbers, apart from the master's address.
 
-The agent touches the file AGENT_FILE in the same folder. Without a fresh file no agent would start the next attempt, so
+The agent writes the file AGENT_FILE in the same folder again and again. Without a fresh file no agent would start the next attempt, so
 the wrapper ends as before.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ HOLD_VARIABLE = "GPU_RECOVERY_HOLD_S"
 """Seconds for which the container of a failed rank waits for the next attempt. Without it the wrapper never waits."""
 HOLD_MAX_S = 86_400
 AGENT_FILE = ".agent"
-"""Name of the file that a running agent touches if it can start the next attempt in a container."""
+"""Name of the file with the uptime at which a running agent wrote it, if it can start an attempt in a container."""
 AGENT_FRESH_S = 60.0
 """Age in seconds up to which AGENT_FILE shows that the agent runs."""
 ORDER_SUFFIX = ".order"
@@ -107,10 +106,11 @@ def hold_s(environment: Mapping[str, str]) -> int:
 def has_agent(folder: Path) -> bool:
     """Return whether an agent runs that can start the next attempt in this container."""
     try:
-        age_s = time.time() - os.stat(folder / AGENT_FILE, follow_symlinks=False).st_mtime
-    except OSError:
+        content, _ = read_object(folder / AGENT_FILE, ORDER_BYTES_MAX)
+    except (OSError, ValueError):
         return False
-    return -AGENT_FRESH_S <= age_s <= AGENT_FRESH_S
+    written_s = content.get("uptime_s")
+    return isinstance(written_s, (int, float)) and abs(clock.uptime_s() - written_s) <= AGENT_FRESH_S
 
 
 class EndedByOrder:

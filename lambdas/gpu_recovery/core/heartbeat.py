@@ -62,7 +62,7 @@ class AgentCommandKind(StrEnum):
 class AgentCommand:
     """A command to the node agent of an instance, repeated in each response until it is withdrawn.
 
-    environment: for START, the variables of the next attempt.
+    environment: for START, the variables of the next attempt, as pairs of name and value.
     next_attempt: for START, the attempt to start; 0 for every other kind.
     """
 
@@ -71,7 +71,7 @@ class AgentCommand:
     job_id: str
     attempt: int
     grace_s: int
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[tuple[str, str], ...] = ()
     next_attempt: int = 0
 
 

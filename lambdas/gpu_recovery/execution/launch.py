@@ -111,7 +111,7 @@ def start_in_place(
             job.job_id,
             held_attempt,
             0,
-            in_place_environment(job.spec, plan, rank, master_ip),
+            tuple(in_place_environment(job.spec, plan, rank, master_ip).items()),
             plan.attempt,
         )
         context.store.add_agent_command(plan.instances[rank], start)

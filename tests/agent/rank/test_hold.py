@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery_agent import clock
 from gpu_recovery_agent.rank import hold
 from gpu_recovery_agent.rank.hold import Order, order_in, read_order, wait_for_start
 
@@ -25,6 +26,11 @@ def order(node: Node, content: dict[str, Any], log: int = 100) -> None:
     (node.running / f"{log}.order").write_text(json.dumps(content))
 
 
+def has_agent(node: Node, age_s: float = 0.0) -> None:
+    """An agent has written its file so long ago."""
+    (node.running / hold.AGENT_FILE).write_text(json.dumps({"uptime_s": clock.uptime_s() - age_s}))
+
+
 def content(node: Node, name: str) -> dict[str, Any]:
     return json.loads((node.running / name).read_text())
 
@@ -32,7 +38,7 @@ def content(node: Node, name: str) -> dict[str, Any]:
 def begins(node: Node, seconds: int = 300) -> tuple[subprocess.Popen[bytes], Path]:
     """A rank whose command runs, and the file to which each attempt writes its number and its rank."""
     node.running.mkdir(parents=True, exist_ok=True)
-    (node.running / hold.AGENT_FILE).touch()
+    has_agent(node)
     seen = node.running.parent / "seen"
     rank = node.rank("sh", "-c", WRITES.format(seen), GPU_RECOVERY_HOLD_S=str(seconds))
     wait_until(lambda: seen.exists() and seen.read_text().count("\n") == 1)
@@ -68,7 +74,7 @@ def test_the_next_attempt_begins_in_the_same_container_with_its_own_numbers(node
 def test_a_command_that_fails_is_held_without_an_order(node: Node) -> None:
     """Its exit says so at once, with its own code, and no process of it is left: it might hold GPUs."""
     node.running.mkdir(parents=True, exist_ok=True)
-    (node.running / hold.AGENT_FILE).touch()
+    has_agent(node)
     pid = node.running.parent / "pid"
     rank = node.rank("sh", "-c", f"sleep 600 & echo $! > {pid}; exit 7", GPU_RECOVERY_HOLD_S="300")
     wait_until((node.running / "100.exit").exists)
@@ -103,7 +109,7 @@ def test_an_order_for_an_older_or_equal_attempt_starts_nothing(node: Node, late:
 def test_a_command_that_succeeds_or_asks_for_its_suspension_is_not_held(node: Node, script: str) -> None:
     """ECS reports these ends, as without holding."""
     node.running.mkdir(parents=True, exist_ok=True)
-    (node.running / hold.AGENT_FILE).touch()
+    has_agent(node)
     assert node.rank("sh", "-c", script, GPU_RECOVERY_HOLD_S="300").wait(WITHIN_S) == int(script[5:])
     assert "held" not in content(node, "100.exit")
 
@@ -114,9 +120,7 @@ def test_without_an_agent_that_can_start_the_next_attempt_nothing_waits(node: No
     """An agent of an older release would report an end, and ECS would show a task that runs."""
     node.running.mkdir(parents=True, exist_ok=True)
     if age_s is not None:
-        file = node.running / hold.AGENT_FILE
-        file.touch()
-        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - age_s))
+        has_agent(node, age_s)
     assert node.rank("sh", "-c", "exit 7", GPU_RECOVERY_HOLD_S="300").wait(WITHIN_S) == 7
     assert "held" not in content(node, "100.exit")
 
@@ -134,7 +138,7 @@ def test_a_container_that_ecs_stops_does_not_wait(node: Node) -> None:
 def test_without_a_start_the_container_ends_with_the_exit_code_of_its_command(node: Node) -> None:
     """After the seconds of its environment, which the test makes short."""
     node.running.mkdir(parents=True, exist_ok=True)
-    (node.running / hold.AGENT_FILE).touch()
+    has_agent(node)
     assert node.rank("sh", "-c", "exit 7", GPU_RECOVERY_HOLD_S="1").wait(WITHIN_S) == 7
     assert content(node, "100.exit")["held"] is True and not (node.running / "100.json").exists()
 

@@ -107,7 +107,15 @@ def characters_of_launch(job_id: str, spec: JobSpec) -> int:
     """Return the largest number of characters that the overrides of a rank may have in any launch of the job."""
     last = spec.nnodes - 1
     instances, epochs = (_INSTANCE_ID,) * spec.nnodes, (_LATE_EPOCH,) * spec.nnodes
-    plan = Plan(job_id, _LATE_ATTEMPT, instances, epochs, _PORT_OFFSET, signed=True, hold_s=_LONG_HOLD)
+    plan = Plan(
+        job_id,
+        _LATE_ATTEMPT,
+        instances,
+        epochs,
+        _PORT_OFFSET,
+        signed=True,
+        hold_s=0 if spec.restart_in_place is False else _LONG_HOLD,
+    )
     environment = rank_environment(spec, plan, last, _ADDRESS, _SIGNATURE)
     # A running log id is a number whose length differs from rank to rank.
     environment["RUNNING_LOG_ID"] = "9" * 19
