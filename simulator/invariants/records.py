@@ -169,7 +169,8 @@ def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
         record = world.store.load_instance(task.instance_id)
         claim = record.claims.get(job_id) if record is not None else None
         known_gone = record is None or record.status is InstanceStatus.GONE
-        runs = world.fleet.ranks.attempt(task)
+        is_later = task.task_id in world.fleet.ranks.present
+        runs = world.fleet.ranks.attempt(task) if is_later else int(attempt)
         # The launch of the next attempt takes the claim of a held rank over before the attempt starts there.
         is_claimed = claim is not None and (
             claim.attempt == runs or (task.task_id in world.fleet.ranks.held and claim.attempt > runs)

@@ -5,8 +5,8 @@ attempt that it names. The order `start` starts a later attempt, with the variab
 write to the folder may have written an order. So an order counts only from root, from the user of this process or from
 the owner of the folder, it sets no other variable, and its values are numbers, apart from the master's address.
 
-The agent writes the file AGENT_FILE in the same folder again and again. Without a fresh file no agent would start the next attempt, so
-the wrapper ends as before.
+The agent writes the file AGENT_FILE in the same folder again and again. Without a fresh file no agent would start the
+next attempt, so the wrapper ends as before.
 """
 
 from __future__ import annotations
