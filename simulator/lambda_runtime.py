@@ -25,7 +25,7 @@ from gpu_recovery.ecs_events.health import deliver
 
 from sandbox.cluster.model.records import Task
 from sandbox.cluster.model.statuses import TaskStatus
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.invariants.records import InvariantBroken
 from simulator.world_view import WorldView
 

@@ -22,7 +22,7 @@ from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from sandbox.cluster.model.cluster import ClusterModel
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.invariants.writes import unfenced
 from simulator.invocations import Effect
 from simulator.virtual_clock import VirtualClock

@@ -50,7 +50,7 @@ from sandbox.cluster.model.statuses import CuredBy
 from simulator.cloud.agents import Agents
 from simulator.cloud.fleet import FleetTimings, Program
 from simulator.cloud.rate_limits import Costs
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
 from simulator.fast.leave_out import leave_out
 from simulator.faults.delivery import Delivery, prompt

@@ -1,4 +1,4 @@
-"""Runs the server's suspend and stop commands: signals the processes of one attempt only.
+"""Runs the server's commands: signals the processes of one attempt only, or writes orders for their wrappers.
 
 A command names an attempt. The process id comes from a file that any process in a container can write. So the process
 itself must confirm it: its start ticks match, and its initial environment holds that job and attempt. If the agent
@@ -15,6 +15,8 @@ from pathlib import Path
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.hold import HOLD, START
+from gpu_recovery_agent.rank_orders import RankOrders
 from gpu_recovery_agent.responses import ServerCommand
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.processes import ProcessInfo
@@ -47,9 +49,11 @@ class CommandRunner:
         now: Callable[[], float] = clock.uptime_s,
         signals: SignalSender | None = None,
         reader: processes.Reader | None = None,
+        orders: RankOrders | None = None,
     ) -> None:
         self._proc, self._state, self._log, self._now = host_proc, state, log, now
         self._signals, self._reader = signals or SignalSender(host_proc, log), reader
+        self._orders = orders or RankOrders(None, log)
         self._stopping: dict[str, _Stopping] = {}
 
     def add(self, commands: Sequence[ServerCommand], running: Iterable[LiveRank]) -> None:
@@ -63,7 +67,10 @@ class CommandRunner:
         for command in commands:
             for live, rank in ranks:
                 if (rank.job, rank.attempt) == (command.job, command.attempt):
-                    self._run(command, live)
+                    if command.kind in (HOLD, START):
+                        self._orders.write(command, live, rank)
+                    else:
+                        self._run(command, live)
 
     def run_due(self) -> None:
         """Kill each process after its grace period. Call often: it never waits."""

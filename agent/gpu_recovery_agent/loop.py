@@ -19,6 +19,7 @@ from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.outbox import Outbox
 from gpu_recovery_agent.parsers.xid import bus_id
+from gpu_recovery_agent.rank_orders import RankOrders
 from gpu_recovery_agent.report import RUNNING_MAX, ReportContent
 from gpu_recovery_agent.report_schedule import ReportSchedule
 from gpu_recovery_agent.reporter import Reporter
@@ -49,7 +50,8 @@ class Agent:
         self._kernel_log = KernelLogSensor(settings.host_kmsg, log)
         self._socket = TrainingSocket(settings.socket, log)
         self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
-        self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader)
+        self._orders = RankOrders(settings.running_folder, log)
+        self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader, orders=self._orders)
         self._outbox = Outbox(boot_id, self._state, self._running, log, settings.inventory_s)
         self._reporter = Reporter(
             credentials_of(settings, environment), self._state, ReportsEndpoint(settings.reports_url), log
@@ -72,7 +74,8 @@ class Agent:
                 self._touch_alive_file()
                 self._cycle()
                 left = self._schedule.due_at - clock.monotonic_s()
-                self.stop.wait(min(max(left, 0.0), self._settings.poll_s))
+                poll_s = min(self._settings.poll_s, self._schedule.pace_s or self._settings.poll_s)
+                self.stop.wait(min(max(left, 0.0), poll_s))
         finally:
             self._notify.notify(systemd.STOPPING)
             self._state.save()
@@ -86,10 +89,15 @@ class Agent:
         self._live_with_file, exits = self._running.poll()
         xids = self._kernel_log.poll()
         is_urgent = self._socket.poll(clock.uptime_s())
+        self._orders.touch_agent_file()
         if self._settings.nvml:
             self._nvml.poll()
         if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
+        now = clock.monotonic_s()
+        self._schedule.pace(now, self._orders.pace_s(self._live_with_file, now))
+        if self._orders.has_news(self._live_with_file):
+            self._schedule.urgent(now)
         self._commands.run_due()
         self._reader.rest()
         if clock.monotonic_s() >= self._schedule.due_at:

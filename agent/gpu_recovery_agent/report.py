@@ -50,7 +50,7 @@ class ReportContent:
         """Return a text that is equal for two reports with the same content, regardless of when they were made."""
         return repr(
             (
-                [(live.pid, live.ticks, live.rank) for live in self.running],
+                [(live.pid, live.ticks, live.rank, live.held) for live in self.running],
                 [ended.signature for ended in self.exits],
                 [(xid.key, xid.at_s) for xid in self.xids],
                 self.health and self.health.status,
@@ -116,6 +116,7 @@ def _running(live: LiveRank) -> dict[str, Any]:
         if live.rank.epoch is not None:
             fields["epoch"] = live.rank.epoch
     fields |= {"pid": live.pid, "ticks": live.ticks}
+    fields |= ({"holds": True} if live.holds else {}) | ({"held": True} if live.held else {})
     # The number of the running log derives from job, attempt and rank: beside them it is redundant.
     return fields | ({"log": live.log} if live.rank is None and live.log is not None else {})
 
@@ -126,6 +127,7 @@ def _exit(ended: Exit, boot_id: str, uptime_s: float) -> dict[str, Any]:
     if rank.epoch is not None:
         fields["epoch"] = rank.epoch
     fields |= {"code": ended.code} if ended.code is not None else {"signal": ended.signal}
+    fields |= ({"held": True} if ended.held else {}) | ({"asked": True} if ended.asked else {})
     # A rank that ended under an earlier boot ended at least as long ago as the current boot began.
     same_boot = ended.boot_id == boot_id and ended.uptime_s is not None
     ended_at = (ended.uptime_s or 0.0) if same_boot else 0.0

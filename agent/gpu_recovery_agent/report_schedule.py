@@ -32,6 +32,14 @@ class ReportSchedule:
     due_at: float
     failures: int = 0
     sent_at: float | None = None
+    pace_s: float | None = None
+    """Longest time in seconds between two reports for now; None: the interval alone decides."""
+
+    def pace(self, now: float, seconds: float | None) -> None:
+        """Report at least every `seconds` from now on; None: at the interval. A retry schedule stays."""
+        self.pace_s = seconds
+        if seconds is not None and not self.failures:
+            self.due_at = min(self.due_at, (now if self.sent_at is None else self.sent_at) + seconds)
 
     def succeeded(self, now: float, next_s: float | None) -> None:
         """Schedule the next report after a response.
@@ -54,6 +62,6 @@ class ReportSchedule:
     def urgent(self, now: float) -> None:
         """Send the next report as soon as allowed. While the API is unreachable the retry schedule stays."""
         if not self.failures:
-            gap = URGENT_GAP_S if self.interval_s > URGENT_GAP_S else self.interval_s
+            gap = min(URGENT_GAP_S, self.interval_s, self.pace_s if self.pace_s is not None else URGENT_GAP_S)
             earliest = now if self.sent_at is None else max(now, self.sent_at + gap)
             self.due_at = min(self.due_at, earliest)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isnan
 from typing import Any
 
 from gpu_recovery_agent.rank.files import NUMBER_MAX, name, whole
+from gpu_recovery_agent.rank.hold import HOLD, START
 
 DENIALS = ("missing_token", "invalid_token", "invalid_signer")
 """Error codes with which the API itself refuses credentials."""
 STALE_SEQUENCE, ANOTHER_AGENT = "stale_sequence", "another_agent"
 COMMANDS_MAX = 64
+KINDS = ("suspend", "stop", HOLD, START)
+"""Kinds of commands that this agent can carry out."""
 WAIT_MAX_S = 3_600.0
 GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
 NEXT_S = (1.0, 300.0)
@@ -35,13 +39,17 @@ class ResponseKind(StrEnum):
 
 @dataclass(frozen=True)
 class ServerCommand:
-    """A command of the server: `suspend` or `stop` an attempt."""
+    """A command of the server: `suspend`, `stop` or `hold` an attempt, or `start` the next in its container.
+
+    `environment` holds the variables of the attempt that `start` starts.
+    """
 
     id: str
     kind: str
     job: str
     attempt: int
     grace_s: float
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -132,9 +140,12 @@ def _command(entry: Any) -> ServerCommand | None:
         return None
     command_id, kind, job = name(entry.get("id")), entry.get("kind"), name(entry.get("job"))
     attempt, grace_s = whole(entry.get("attempt"), least=0), _seconds(entry.get("grace_s"), 0.0, GRACE_MAX_S)
-    if command_id is None or job is None or attempt is None or kind not in ("suspend", "stop"):
+    if command_id is None or job is None or attempt is None or kind not in KINDS:
         return None
-    return ServerCommand(command_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)
+    given = entry.get("environment")
+    texts = given.items() if isinstance(given, dict) and kind == START else ()
+    environment = {key: value for key, value in texts if isinstance(key, str) and isinstance(value, str)}
+    return ServerCommand(command_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s, environment)
 
 
 def _seconds(value: Any, least: float, most: float) -> float | None:

@@ -1689,6 +1689,7 @@ export interface components {
             overrides?: string[] | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
             progress_timeout_s?: number | null;
+            restart_in_place?: boolean | null;
             runtime_env?: components["schemas"]["RuntimeEnv"] | null;
             save_freq?: number | null;
             /** @default 5 */

@@ -7,13 +7,14 @@ the exits and the faults, until an answer has arrived. Cutting an agent off or e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.heartbeat import (
+    AgentCommand,
     AgentCommandKind,
     AgentReport,
     GpuHealth,
@@ -35,12 +36,15 @@ from gpu_recovery.ports.errors import (
 from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.model.statuses import Ec2State, TaskStatus
-from simulator.cloud.fleet import SIGKILL_EXIT
-from simulator.cloud.workloads import environment
+from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT
 from simulator.world_view import WorldView
 
 INTERVAL_S = 15
 """Virtual seconds between two reports of an agent."""
+HOLDABLE_PACE_S, HELD_PACE_S, HELD_PACE_FOR_S = 3.0, 1.0, 60.0
+"""Virtual seconds between two reports while a rank can be held, while a rank is held, and the time of the latter."""
+NEWS_S = 0.5
+"""Virtual seconds from a held or started rank to the report of it."""
 GAUGES_EVERY_S = 300
 """Virtual seconds between two reports of an agent with the gauges of its GPUs, if it sends them."""
 WARM_UP = 5
@@ -71,6 +75,8 @@ class _Agent:
     """Ids of the stop commands that the agent has executed."""
     began: dict[str, datetime] = field(default_factory=dict)
     """Begin of each rank that has reported progress, by task id."""
+    held_since: float | None = None
+    """Time since which a rank is held, in seconds of the virtual clock; None if none is."""
 
 
 class Agents:
@@ -101,13 +107,18 @@ class Agents:
         self.step_s: float | None = None
         self.stalled: dict[str, datetime] = {}
         self.paused: set[str] = set()
+        self.command_delays_s: tuple[float, ...] = (0.0,)
+        """Seconds until a command to hold or start a rank takes effect, once for each time that it does."""
+        self._soon: set[str] = set()
+        world.fleet.ranks.has_agent = self._runs_on
+        world.fleet.ranks.ended = self._has_news
         self._agents: dict[str, _Agent] = {}
         world.timeline.after(INTERVAL_S, self._report_all)
 
     def _report_all(self) -> None:
         self.world.timeline.after(INTERVAL_S, self._report_all)
         for instance in list(self.world.cluster.instances.values()):
-            if self._runs(instance):
+            if self._runs_on(instance.instance_id):
                 self._report(instance)
 
     def observe(self, envelope: Mapping[str, Any]) -> None:
@@ -116,24 +127,52 @@ class Agents:
         if not self.reports_exits or detail.get("lastStatus") != TaskStatus.STOPPED:
             return
         task = self.world.cluster.tasks.get(str(detail["taskArn"]).rpartition("/")[2])
-        if task is not None and _rank(task) is not None:
+        if task is not None and self._rank(task) is not None:
             self.world.timeline.after(0.0, self._report_ending, task.instance_id)
 
     def _report_ending(self, instance_id: str) -> None:
-        instance = self.world.cluster.instances.get(instance_id)
-        if instance is not None and self._runs(instance):
-            self._report(instance)
+        if instance_id in self.world.cluster.instances and self._runs_on(instance_id):
+            self._report(self.world.cluster.instances[instance_id])
 
-    def _runs(self, instance: ModelInstance) -> bool:
-        fleet = self.world.fleet
+    def _runs_on(self, instance_id: str) -> bool:
+        """Return whether the agent of the instance runs."""
+        instance, fleet = self.world.cluster.instances[instance_id], self.world.fleet
         runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
-        return runs and instance.instance_id not in fleet.hung and instance.instance_id not in self.ended
+        return runs and instance_id not in fleet.hung and instance_id not in self.ended
+
+    def _has_news(self, task: Task) -> None:
+        """Report soon, because a rank was held or has started in its container."""
+        self._report_in(task.instance_id, NEWS_S)
+
+    def _report_in(self, instance_id: str, seconds: float) -> None:
+        if instance_id not in self._soon or seconds <= NEWS_S:
+            self._soon.add(instance_id)
+            self.world.timeline.after(seconds, self._report_soon, instance_id)
+
+    def _report_soon(self, instance_id: str) -> None:
+        self._soon.discard(instance_id)
+        if self._runs_on(instance_id):
+            self._report(self.world.cluster.instances[instance_id])
+
+    def _pace(self, instance: ModelInstance, agent: _Agent) -> None:
+        """Report often while ranks of the instance can be held or are held, as the real agent does."""
+        if not any(rank.holds for rank in agent.ranks.values()):
+            return
+        now = self.world.timeline.now.timestamp()
+        if not any(rank.held for rank in agent.ranks.values()):
+            agent.held_since = None
+        elif agent.held_since is None:
+            agent.held_since = now
+        is_fast = agent.held_since is not None and now - agent.held_since < HELD_PACE_FOR_S
+        if instance.instance_id not in self._soon:
+            self._report_in(instance.instance_id, HELD_PACE_S if is_fast else HOLDABLE_PACE_S)
 
     def _report(self, instance: ModelInstance) -> None:
         agent = self._agents.get(instance.instance_id)
         if agent is None or agent.boot_id != instance.boot_id:
             agent = self._agents[instance.instance_id] = _Agent(instance.boot_id)
         self._collect(instance, agent)
+        self._pace(instance, agent)
         if instance.instance_id in self.cut_off:
             return
         agent.sequence += 1
@@ -156,11 +195,17 @@ class Agents:
         }
         for task_id in agent.ranks.keys() - running.keys():
             ended = agent.ranks.pop(task_id)
-            agent.exits.append(RankExit(ended.job_id, ended.attempt, ended.rank, ended.epoch, code=1))
+            if not ended.held:
+                agent.exits.append(RankExit(ended.job_id, ended.attempt, ended.rank, ended.epoch, code=1))
         for task_id, task in running.items():
-            rank = _rank(task)
-            if rank is not None:
-                agent.ranks[task_id] = rank
+            rank = self._rank(task)
+            if rank is None:
+                continue
+            before, held = agent.ranks.get(task_id), self.world.fleet.ranks.held.get(task_id)
+            if held is not None and before != rank:
+                exited = RankExit(rank.job_id, rank.attempt, rank.rank, rank.epoch, code=held.code, held=True)
+                agent.exits.append(replace(exited, asked=held.asked))
+            agent.ranks[task_id] = rank
 
     def _compose_report(self, instance: ModelInstance, agent: _Agent) -> AgentReport:
         uptime_s = (self.world.timeline.now - instance.booted_at).total_seconds()
@@ -193,6 +238,9 @@ class Agents:
         if step_s is None:
             return
         for task_id, rank in agent.ranks.items():
+            if rank.held:
+                agent.began.pop(task_id, None)
+                continue
             began = agent.began.setdefault(task_id, now)
             until = max(began, self.stalled.get(rank.job_id, now))
             steps = int((until - began).total_seconds() / step_s)
@@ -213,6 +261,9 @@ class Agents:
 
     def _execute(self, instance: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
         for command in answer.commands:
+            if command.kind in (AgentCommandKind.HOLD, AgentCommandKind.START):
+                for seconds in self.command_delays_s:
+                    self.world.timeline.after(seconds, self._order, instance.instance_id, command)
             if command.kind is not AgentCommandKind.STOP or command.order_id in agent.executed:
                 continue
             agent.executed.add(command.order_id)
@@ -221,17 +272,37 @@ class Agents:
                     self.world.transcript.happened(
                         f"the agent of {instance.instance_id} ends rank {rank.rank} of {rank.job_id}"
                     )
-                    self.world.fleet.end(self.world.cluster.tasks[task_id], SIGKILL_EXIT)
+                    self.world.fleet.end(self.world.cluster.tasks[task_id], SIGKILL_EXIT, with_container=True)
+
+    def _order(self, instance_id: str, command: AgentCommand) -> None:
+        """Carry out a command to hold or to start a rank, as the wrapper of the rank does."""
+        ranks = self.world.fleet.ranks
+        for task in self.world.fleet.running():
+            rank = self._rank(task) if task.instance_id == instance_id and self._runs_on(instance_id) else None
+            if rank is None or (rank.job_id, rank.attempt) != (command.job_id, command.attempt) or not rank.holds:
+                continue
+            who = f"rank {rank.rank} of {rank.job_id}"
+            if command.kind is AgentCommandKind.HOLD and not rank.held:
+                self.world.transcript.happened(f"{who} is held on {instance_id}")
+                self.world.fleet.end(task, SIGTERM_EXIT, asked=True)
+            elif command.kind is AgentCommandKind.START and rank.held:
+                self.world.transcript.happened(
+                    f"attempt {command.next_attempt} of {rank.job_id} starts on {instance_id}"
+                )
+                ranks.start(task, command.next_attempt, dict(command.environment))
+                self._report_in(instance_id, NEWS_S)
+
+    def _rank(self, task: Task) -> RunningRank | None:
+        """Return the rank that the environment of the task names, or None if the environment names no rank."""
+        variables = self.world.fleet.ranks.environment(task)
+        if not {"JOB_ID", "RANK"} <= variables.keys():
+            return None
+        epoch = int(variables["EPOCH"]) if "EPOCH" in variables else None
+        rank = RunningRank(variables["JOB_ID"], int(variables.get("ATTEMPT", "0")), int(variables["RANK"]), epoch)
+        if not self.world.fleet.ranks.can_be_held(task):
+            return rank
+        return replace(rank, holds=True, held=task.task_id in self.world.fleet.ranks.held)
 
 
 def _inventory(instance: ModelInstance) -> dict[str, object]:
     return {"gpus": [{"uuid": gpu, "utilization": 97, "temperature": 61} for gpu in instance.gpus]}
-
-
-def _rank(task: Task) -> RunningRank | None:
-    """Return the rank that the environment of the task names, or None if the environment names no rank."""
-    variables = environment(task)
-    if not {"JOB_ID", "RANK"} <= variables.keys():
-        return None
-    epoch = int(variables["EPOCH"]) if "EPOCH" in variables else None
-    return RunningRank(variables["JOB_ID"], int(variables.get("ATTEMPT", "0")), int(variables["RANK"]), epoch)

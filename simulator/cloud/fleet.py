@@ -16,6 +16,8 @@ from sandbox.cluster.model import health, instances, tasks
 from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State, ProcessState, RebootBehaviour
+from simulator.cloud.held_ranks import HeldRanks
+from simulator.cloud.task_environment import environment
 from simulator.virtual_clock import VirtualClock
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
@@ -69,6 +71,8 @@ class VirtualFleet:
     ) -> None:
         self.cluster, self.timeline, self.timings, self._emit = cluster, timeline, timings, emit
         self.program: Callable[[Task], Program]
+        self.ranks = HeldRanks(timeline, environment, self._leave)
+        self.ranks.started = lambda task: self.program(task).started(task)
         self._taken: set[str] = set()
         self._down: set[str] = set()
         self._off: set[str] = set()
@@ -121,7 +125,8 @@ class VirtualFleet:
         for task in to_start:
             self._once(f"start {task.task_id}", task, self.timings.start_s, self._start)
         for task in to_stop:
-            seconds = min(self.program(task).leaves_in(task), self.stop_timeout_s(task))
+            held = task.task_id in self.ranks.held
+            seconds = 0.5 if held else min(self.program(task).leaves_in(task), self.stop_timeout_s(task))
             self._once(f"stop {task.task_id}", task, seconds, self._stop)
 
     def stop_timeout_s(self, task: Task) -> float:
@@ -146,14 +151,31 @@ class VirtualFleet:
     def _stop(self, task_id: str) -> None:
         task = self.cluster.tasks[task_id]
         if task.instance_id not in self.stuck and task.process is ProcessState.RUNNING:
-            self.end(task, self.program(task).leaves(task))
+            self.end(task, self.program(task).leaves(task), with_container=True)
 
-    def end(self, task: Task, code: int | None) -> None:
-        """End the process by itself or by a signal. Do nothing if the process has ended, or its instance hangs."""
+    def end(self, task: Task, code: int | None, *, asked: bool = False, with_container: bool = False) -> None:
+        """End the process by itself or by a signal. Do nothing if the process has ended, or its instance hangs.
+
+        Args:
+            task: the task of the process.
+            code: the exit code; None: its container vanishes.
+            asked: the node agent ends the process and keeps the container, if the wrapper of the rank does so.
+            with_container: the container ends in any case.
+        """
         if task.process is ProcessState.RUNNING and task.instance_id not in self.hung:
-            self.about_to_end(task, code)
+            if task.task_id in self.ranks.held and not with_container and code is not None:
+                return  # no process of the rank runs any more
+            if task.task_id not in self.ranks.held:
+                self.about_to_end(task, code)
+                if not with_container and self.ranks.hold(task, code, asked):
+                    self.changes += 1
+                    return
+            self.ranks.forget(task.task_id)
             self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
             self._taken.discard(f"stop {task.task_id}")
+
+    def _leave(self, task_id: str, code: int) -> None:
+        self.end(self.cluster.tasks[task_id], code, with_container=True)
 
     def running(self) -> list[Task]:
         """Return the tasks with a process that runs in fact, even if ECS shows another status."""

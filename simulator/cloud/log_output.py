@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sandbox.cluster.model.records import Task
-from simulator.cloud.workloads import HIDDEN, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import HIDDEN
 
 if TYPE_CHECKING:
     from simulator.cloud.workloads import Training

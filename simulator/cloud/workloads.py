@@ -24,6 +24,8 @@ from sandbox.cluster.model import instances
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import CuredBy, ProcessState
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, VirtualFleet
+from simulator.cloud.held_ranks import is_running
+from simulator.cloud.task_environment import environment
 
 ABORT_EXIT, SUSPENDED_EXIT = 134, 75
 """Exit codes of a rank that aborts (SIGABRT) and of a rank 0 that saved a checkpoint for a suspension."""
@@ -33,31 +35,6 @@ SAVING_S = 3.0
 """Seconds from the notice to the exit of a rank 0 that saves its state and calls `go_suspend()`."""
 EXIT_OF = {outcome: code for code, outcome in EXIT_CODES.items()}
 """Exit code of a health check, by outcome."""
-
-
-_READ: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {}
-_READ_MAX = 50_000
-"""Upper bound of the environments in `_READ`, which are keyed by task id.
-
-Each entry has the overrides that it was read from, because two worlds may have tasks with the same id.
-"""
-
-
-def environment(task: Task) -> Mapping[str, str]:
-    """Return the environment variables in the container overrides of the task. Overrides never change: read once."""
-    read = _READ.get(task.task_id)
-    if read is not None and read[0] is task.overrides:
-        return read[1]
-    container_overrides = task.overrides.get("containerOverrides", [])
-    variables = {
-        variable["name"]: variable["value"]
-        for container in container_overrides
-        for variable in container.get("environment", [])
-    }
-    if len(_READ) >= _READ_MAX:
-        _READ.clear()
-    _READ[task.task_id] = task.overrides, variables
-    return variables
 
 
 class NoticeBehaviour(StrEnum):
@@ -128,14 +105,14 @@ class Training:
             return SIGKILL_EXIT
         if notice is not NoticeBehaviour.SAVES:
             return SIGTERM_EXIT
-        job_id, since = environment(task)["JOB_ID"], self._whole_since.get(task.started_by or "")
+        job_id, since = environment(task)["JOB_ID"], self._whole_since.get(self.fleet.ranks.attempt_name(task))
         if since is not None:
             done_s = (self.fleet.timeline.now - since).total_seconds()
             self.saved_s[job_id] = self.saved_s.get(job_id, 0) + done_s
         return SUSPENDED_EXIT
 
     def _notice(self, task: Task) -> NoticeBehaviour:
-        variables = environment(task)
+        variables = self.fleet.ranks.environment(task)
         behaviour = self.habits.get(variables.get("JOB_ID", ""))
         if behaviour is None or variables.get("RANK") != "0":
             return NoticeBehaviour.LEAVES
@@ -150,24 +127,30 @@ class Training:
 
     def started(self, task: Task) -> None:
         """Abort the rank if its GPU is broken. Schedule the end of the gang if this rank is the last to start."""
+        self.stalled.discard(task.task_id)
         if self._is_hurt(task):
             self._abort(task)
         length_s = self._length_s(task)
         if length_s is None:
             return
         world_size = int(environment(task).get("WORLD_SIZE", "1"))
-        if self.fleet.cluster.tasks.count_running_of(task.started_by) < world_size:
+        is_new = not self.fleet.ranks.present
+        if is_new and self.fleet.cluster.tasks.count_running_of(task.started_by) < world_size:
             return  # too few ranks: the gang need not be read
         gang = self.gang(task)
         if len(gang) == world_size:
-            self._whole_since[task.started_by or ""] = self.fleet.timeline.now
-            self.fleet.timeline.after(length_s, self.complete, tuple(rank.task_id for rank in gang))
+            name = self.fleet.ranks.attempt_name(task)
+            self._whole_since[name] = self.fleet.timeline.now
+            self.fleet.timeline.after(length_s, self.complete, tuple(rank.task_id for rank in gang), name)
 
     def gang(self, task: Task) -> list[Task]:
         """Return the running ranks of the task's attempt, the task included, in launch order."""
-        name = self._name(task)
-        launched = self.fleet.cluster.tasks.running_of(task.started_by)
-        return [other for other in launched if self._name(other) == name]
+        name, ranks = self._name(task), self.fleet.ranks
+        if ranks.present:
+            launched = [other for other in self.fleet.running() if environment(other).get("JOB_ID") == name[1]]
+        else:
+            launched = self.fleet.cluster.tasks.running_of(task.started_by)
+        return [other for other in launched if other.task_id not in ranks.held and self._name(other) == name]
 
     def is_whole(self, task: Task) -> bool:
         """Whether every rank of the task's gang runs and neither hangs nor has a broken GPU."""
@@ -175,14 +158,20 @@ class Training:
         world_size = int(environment(task).get("WORLD_SIZE", "1"))
         return len(gang) == world_size and not any(map(self._is_hurt, gang))
 
-    @staticmethod
-    def _name(task: Task) -> tuple[str | None, str | None]:
-        return task.started_by, environment(task).get("JOB_ID")
+    def _name(self, task: Task) -> tuple[str | None, str | None]:
+        return self.fleet.ranks.attempt_name(task) or task.started_by, environment(task).get("JOB_ID")
 
-    def complete(self, task_ids: tuple[str, ...]) -> None:
-        """End the training: every rank exits 0. If a rank has ended or hangs, do nothing: the gang hangs."""
+    def complete(self, task_ids: tuple[str, ...], attempt: str = "") -> None:
+        """End the training: every rank exits 0. If a rank has ended or hangs, do nothing: the gang hangs.
+
+        Args:
+            task_ids: the tasks of the gang.
+            attempt: the attempt of the gang; "" for whichever attempt runs in the tasks.
+        """
         gang = [self.fleet.cluster.tasks[task_id] for task_id in task_ids]
-        if all(task.process is ProcessState.RUNNING for task in gang) and not any(map(self._is_hurt, gang)):
+        if attempt and any(self.fleet.ranks.attempt_name(task) != attempt for task in gang):
+            return  # another attempt has begun in a container
+        if all(is_running(task, self.fleet.ranks) for task in gang) and not any(map(self._is_hurt, gang)):
             for task in gang:
                 self.fleet.end(task, 0)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gpu_recovery.core.fleet import Fleet
 
 from simulator.cloud.fleet import VirtualFleet
+from simulator.cloud.held_ranks import HeldRanks
 from simulator.explore.interning import InternedValues, StepTable, WorkStep
 from simulator.explore.small_world import SmallWorld
 from simulator.explore.state_equivalence import HORIZON_S, NOT_NAMED, seconds
@@ -159,7 +160,7 @@ def _is_state(owner: Any, name: str) -> bool:
         TypeError: the type of the field is unknown, so that the field may or may not be part of the state.
     """
     value = vars(owner)[name]
-    if name in _ELSEWHERE | _OF_SHELVES | _COUNTED | _WIRES or isinstance(value, VirtualFleet):
+    if name in _ELSEWHERE | _OF_SHELVES | _COUNTED | _WIRES or isinstance(value, VirtualFleet | HeldRanks):
         return False
     if value is None or isinstance(value, (*CONTAINERS, bool, int, str, datetime, Fleet)):
         return True

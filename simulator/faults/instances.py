@@ -10,7 +10,8 @@ from gpu_recovery.core.health_check import CheckOutcome
 
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import CuredBy, Ec2State, RebootBehaviour
-from simulator.cloud.workloads import ScriptedCheck, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.schedule import InstanceFault
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 from sandbox.cluster.model.instances import MANAGED_TAG
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.faults.schedule import InstanceFault, TimedFault
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gpu_recovery.core.diagnosis.observations import (
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.model.statuses import ProcessState
 from simulator.cloud.log_output import LogStory
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.faults.schedule import InstanceFault
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _store(world: World, task: Task, attempt: int, report: Observation) -> None:
 
 def _attempt(world: World, task: Task) -> int | None:
     """Return the attempt that the rank belongs to; None if the product has no record of its job."""
-    variables = environment(task)
+    variables = world.fleet.ranks.environment(task)
     job = world.store.load_job(variables["JOB_ID"])
     return None if job is None else int(variables.get("ATTEMPT", job.attempt))
 
@@ -89,7 +89,7 @@ class RankReports(InstanceFault):
         return reported
 
     def _report(self, world: World, task: Task) -> Observation:
-        at_s, rank = world.timeline.now.timestamp(), int(environment(task)["RANK"])
+        at_s, rank = world.timeline.now.timestamp(), int(world.fleet.ranks.environment(task)["RANK"])
         report_id, instance_id = f"{self.of}/{task.task_id}", task.instance_id
         if self.of == "gpu":
             return StageReport(
@@ -144,7 +144,7 @@ def _report_progress(world: World, task: Task, since_s: float) -> None:
             report_id=f"progress/{task.task_id}/{now_s:.0f}",
             at_s=now_s,
             instance_id=task.instance_id,
-            rank=int(environment(task)["RANK"]),
+            rank=int(world.fleet.ranks.environment(task)["RANK"]),
             value=7.0,
             unchanged_s=now_s - since_s,
         )

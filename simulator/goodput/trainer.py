@@ -14,7 +14,8 @@ from datetime import datetime
 from gpu_recovery.core.health_check import CheckOutcome
 
 from sandbox.cluster.model.records import Task
-from simulator.cloud.workloads import Checks, ScriptedCheck, Training, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import Checks, ScriptedCheck, Training
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace
 from simulator.goodput.instance_faults import InstanceFaults

@@ -16,8 +16,8 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import due_at
 
 from sandbox.cluster.model.records import Task
-from sandbox.cluster.model.statuses import ProcessState
-from simulator.cloud.workloads import environment
+from simulator.cloud.held_ranks import is_running
+from simulator.cloud.task_environment import environment
 from simulator.invariants import quotas
 from simulator.world_view import WorldView
 
@@ -63,7 +63,7 @@ def of_processes(
         adopted: The ids of all jobs that operators started.
     """
     yield from _shared(running)
-    yield from _attempts(launched, adopted)
+    yield from _attempts(world, launched, adopted)
     yield from _claimed(world, running)
 
 
@@ -136,8 +136,12 @@ def _quarantined(quarantined: Collection[str], instances: Iterable[Instance]) ->
             yield f"I13: {instance.instance_id} is {instance.status} without a release: {instance.reason}"
 
 
-def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[str]:
-    """I4: a job has one live attempt, and one task for each rank of an attempt that the product launched."""
+def _attempts(world: WorldView, launched: Iterable[Task], adopted: Collection[str]) -> Iterator[str]:
+    """I4: processes of one attempt of a job run at a time, and each rank of a launched attempt has one task.
+
+    In a container that was held, a later attempt runs than the attempt that ECS names.
+    """
+    present = world.fleet.ranks
     live: defaultdict[str, set[str]] = defaultdict(set)
     ranks: Counter[tuple[str, str]] = Counter()
     for task in launched:
@@ -146,8 +150,8 @@ def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[st
             continue
         if "--a" in started_by:
             ranks[(started_by, env["RANK"])] += 1
-        if task.process is ProcessState.RUNNING and ("--a" in started_by or env["JOB_ID"] in adopted):
-            live[env["JOB_ID"]].add(started_by)
+        if is_running(task, present) and ("--a" in started_by or env["JOB_ID"] in adopted):
+            live[env["JOB_ID"]].add(present.attempt_name(task))
     for job_id, attempts in live.items():
         if len(attempts) > 1:
             yield f"I4: {job_id} runs as {' and '.join(sorted(attempts))} at once"
@@ -165,7 +169,13 @@ def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
         record = world.store.load_instance(task.instance_id)
         claim = record.claims.get(job_id) if record is not None else None
         known_gone = record is None or record.status is InstanceStatus.GONE
-        if not known_gone and (claim is None or claim.attempt != int(attempt)):
+        is_later = task.task_id in world.fleet.ranks.present
+        runs = world.fleet.ranks.attempt(task) if is_later else int(attempt)
+        # The launch of the next attempt takes the claim of a held rank over before the attempt starts there.
+        is_claimed = claim is not None and (
+            claim.attempt == runs or (task.task_id in world.fleet.ranks.held and claim.attempt > runs)
+        )
+        if not known_gone and not is_claimed:
             yield f"I1: {task.started_by} runs on {task.instance_id} without a claim on it"
 
 
@@ -201,7 +211,8 @@ def rebooted(world: WorldView, instance_id: str) -> Iterator[str]:
     record = world.store.load_instance(instance_id)
     ends_ranks = record is not None and record.reboot is not None and record.reboot.ends is not None
     for task in world.fleet.running():
-        if task.instance_id == instance_id and "CHECK_ID" not in environment(task) and not ends_ranks:
+        is_rank = "CHECK_ID" not in environment(task) and is_running(task, world.fleet.ranks)
+        if task.instance_id == instance_id and is_rank and not ends_ranks:
             yield f"I12: {instance_id} is rebooted under {task.started_by}"
 
 

@@ -60,7 +60,7 @@ class MemoryAttempts:
         if plan is None:
             return None
         task_ids, instances = plan.task_ids[rank : rank + 1], plan.instances[rank : rank + 1]
-        planned = RankTask(next(iter(task_ids), ""), next(iter(instances), ""))
+        planned = RankTask(next(iter(task_ids), ""), next(iter(instances), ""), plan.hold_s > 0)
         if plan.epochs or all(task_ids):
             return planned
         return self.load_task(job_id, attempt, rank) or planned
@@ -100,7 +100,7 @@ class MemoryAttempts:
         progress = self.load_progress(job_id, attempt)
         if progress is None or rank >= progress.world:
             return None
-        if rank in progress.running or rank in progress.stopped:
+        if rank in progress.running or rank in progress.stopped or rank in progress.held:
             return None
         after = self._save_progress(replace(progress, running=progress.running | {rank}))
         return ProgressUpdate(after if after.all_running else _seen_by_part(after, running=frozenset({rank})))
@@ -110,14 +110,29 @@ class MemoryAttempts:
         progress = self.load_progress(job_id, attempt)
         if progress is None or rank >= progress.world or rank in progress.stopped:
             return None
-        first = failure is not None and progress.failure is None
-        is_own = failure is not None and failure.ending.is_own
+        first = failure is not None and progress.failure is None and rank not in progress.held
+        # The end of the process of a held rank was counted before.
+        is_own = failure is not None and failure.ending.is_own and rank not in progress.held
         failed = failure if first else progress.failure
         after = self._save_progress(
             replace(progress, stopped=progress.stopped | {rank}, failure=failed, own_ends=progress.own_ends + is_own)
         )
         fact = {"stopped": frozenset({rank}), "failure": failure if first else None, "own_ends": int(is_own)}
-        return ProgressUpdate(after if after.all_stopped else _seen_by_part(after, **fact), first)
+        is_whole = after.all_stopped or after.all_held
+        return ProgressUpdate(after if is_whole else _seen_by_part(after, **fact), first)
+
+    def add_held(self, job_id: str, attempt: int, rank: int, failure: RankFailure) -> ProgressUpdate | None:
+        """Record that the process of the rank has ended while its container waits."""
+        progress = self.load_progress(job_id, attempt)
+        if progress is None or rank >= progress.world or rank in progress.stopped or rank in progress.held:
+            return None
+        first, is_own = progress.failure is None, failure.ending.is_own
+        failed = failure if first else progress.failure
+        after = self._save_progress(
+            replace(progress, held=progress.held | {rank}, failure=failed, own_ends=progress.own_ends + is_own)
+        )
+        fact = {"held": frozenset({rank}), "failure": failure if first else None, "own_ends": int(is_own)}
+        return ProgressUpdate(after if after.all_held else _seen_by_part(after, **fact), first)
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Record the health check of the rank's instance, unless a result is recorded already."""

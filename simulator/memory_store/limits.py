@@ -118,7 +118,7 @@ def check_progress(progress: AttemptProgress, part: int, results_bytes: int) -> 
     item = {"job_id_rank": progress_key(progress.job_id, progress.attempt, part), **item_of(progress)}
     item["checked"] = {rank: result for rank, result in item["checked"].items() if int(rank) in ranks}
     # The item has no attribute for what has not happened: ADD and SET create the attributes.
-    sets = {name: set(item.pop(name)) & set(ranks) for name in ("running", "stopped")}
+    sets = {name: set(item.pop(name)) & set(ranks) for name in ("running", "stopped", "held")}
     if not progress.own_ends:
         del item["own_ends"]
     if part == 0 and (count := parts_in(progress.world)) > 1:

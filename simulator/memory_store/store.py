@@ -207,9 +207,17 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
             )
         self.machines.remove_finished(instance.instance_id, instance, done, deferred, **fields)
 
-    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
+    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None, replaces: int = 0) -> bool:
         """Add the claim of an attempt to an instance; return False if the claim is refused."""
         instance = self.load_instance(instance_id)
+        if instance is not None and replaces and epoch is not None:
+            before = instance.claims.get(job_id)
+            if before is not None and (before.attempt, before.gpus) == (replaces, claim.gpus):
+                others = {job: other for job, other in instance.claims.items() if job != job_id}
+                if not _may_claim(replace(instance, claims=others), job_id, claim, epoch):
+                    return False
+                self.machines.change(instance_id, instance, claims={**instance.claims, job_id: claim}, reserved_for="")
+                return True
         if instance is None or (epoch is not None and not _may_claim(instance, job_id, claim, epoch)):
             return False
         if instance.claims.get(job_id) == claim:

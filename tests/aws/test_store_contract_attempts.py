@@ -350,3 +350,60 @@ def test_an_attempt_is_known_by_each_of_its_ranks(store: Store) -> None:
     store.begin_attempt(plan(world=WORLD))
     progress = store.load_progress(JOB, 1)
     assert before is not None and progress is not None and progress.running == {WORLD - 1}
+
+
+# -- held ranks --------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_held_process_is_a_failure_and_no_end_of_the_rank(store: Store) -> None:
+    """The container lives, so its GPUs are not free; the end of the process counts once, before and after it."""
+    store.begin_attempt(plan())
+    update = store.add_held(JOB, 1, 0, failure(0))
+    assert update is not None and update.first_failure and update.progress.held == {0}
+    assert store.add_held(JOB, 1, 0, failure(0)) is None and store.add_running(JOB, 1, 0) is None
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and (progress.held, progress.stopped, progress.own_ends) == ({0}, frozenset(), 1)
+    assert not progress.all_stopped and not progress.all_held
+
+
+@pytest.mark.parametrize("world", [1, 2, PART_RANKS, PART_RANKS + 3])
+def test_the_last_held_rank_completes_the_gang(store: Store, world: int) -> None:
+    """Also where some ranks have ended with their container, and where the ranks are in several items."""
+    store.begin_attempt(plan(world=world))
+    update = None
+    for rank in range(world):
+        assert update is None or not update.progress.all_held
+        ended = rank % 2 and rank != world - 1
+        update = store.add_stopped(JOB, 1, rank, None) if ended else store.add_held(JOB, 1, rank, failure(rank))
+        assert update is not None
+    assert update is not None and update.progress.all_held and not update.progress.all_stopped
+    assert update.progress.all_running and update.progress.failure == failure(0)
+
+
+@pytest.mark.parametrize("world", [2, PART_RANKS + 3])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_end_of_a_held_container_completes_the_gang_and_counts_no_end_again(
+    store: Store, world: int, own: bool
+) -> None:
+    """ECS reports the exit code of the process, which its agent has reported before."""
+    store.begin_attempt(plan(world=world))
+    for rank in range(world):
+        store.add_held(JOB, 1, rank, failure(rank))
+    update = None
+    for rank in reversed(range(world)):
+        assert update is None or not update.progress.all_stopped
+        update = store.add_stopped(JOB, 1, rank, failure(rank) if own else None)
+        assert update is not None and not update.first_failure
+        assert store.add_stopped(JOB, 1, rank, failure(rank)) is None
+        assert store.add_held(JOB, 1, rank, failure(rank)) is None
+    assert update is not None and update.progress.all_stopped
+    assert update.progress.own_ends == world
+
+
+def test_the_plan_says_whether_a_task_may_be_used_again(store: Store) -> None:
+    """Its end is looked for in later attempts only then: each look costs a read."""
+    store.begin_attempt(replace(launched(), hold_s=300))
+    store.begin_attempt(launched(attempt=2))
+    first, second = store.load_planned_task(JOB, 1, 0), store.load_planned_task(JOB, 2, 0)
+    assert first is not None and second is not None
+    assert (first.can_be_held, second.can_be_held) == (True, False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.instance.record import CheckRefusal, CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
+from gpu_recovery.core.instance.record import CheckRefusal, CheckRun, Claim, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
@@ -407,3 +408,46 @@ def test_an_instance_is_found_by_its_registration(store: Store) -> None:
     assert store.instance_of("ci-3") is None
     assert store.load_instance("ci-1") is None
     assert read(store) == record
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
+def test_the_claim_of_a_held_rank_becomes_that_of_the_next_attempt(store: Store, gpus: int) -> None:
+    """Without a moment at which the GPUs are free: as many stay claimed as before."""
+    kept(store, instance(epoch=1))
+    assert store.claim_instance(A, JOB, Claim(1, gpus, 0), 1)
+    assert store.claim_instance(A, JOB, Claim(2, gpus, 3), 1, 1)
+    assert store.claim_instance(A, JOB, Claim(2, gpus, 3), 1, 1)
+    assert read(store).claims == {JOB: Claim(2, gpus, 3)}
+    assert store.claim_instance(A, OTHER_JOB, Claim(1, 8 - gpus, 0), 1) or gpus == 8
+    store.release_instance(A, JOB, False, 1)
+    assert read(store).claims[JOB] == Claim(2, gpus, 3)
+    store.release_instance(A, OTHER_JOB, False)
+    store.release_instance(A, JOB, False, 2)
+    assert store.claim_instance(A, OTHER_JOB, Claim(1, 8, 0), 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "epoch", "replaces", "changes"),
+    [
+        (Claim(3, 8), 0, 2, {}),  # the claim is of another attempt
+        (Claim(2, 4), 0, 1, {}),  # of another size
+        (Claim(2, 8), 1, 1, {}),
+        (Claim(2, 8), 0, 0, {}),
+        (Claim(2, 8), 0, 1, {"status": InstanceStatus.REBOOTING}),
+        (Claim(2, 8), 0, 1, {"reserved_for": OTHER_JOB}),
+    ],
+)
+def test_a_claim_is_replaced_only_where_it_could_be_added(
+    store: Store, wanted: Claim, epoch: int, replaces: int, changes: dict[str, Any]
+) -> None:
+    """The instance may have changed since the placement, and the claim may be another."""
+    kept(store, instance(claims={JOB: Claim(1, 8)}, **changes))
+    assert not store.claim_instance(A, JOB, wanted, epoch, replaces)
+    assert read(store).claims == {JOB: Claim(1, 8)}
+
+
+def test_a_claim_that_is_gone_is_added_as_a_new_one(store: Store) -> None:
+    """The held task has ended, and its claim was removed."""
+    kept(store, instance())
+    assert store.claim_instance(A, JOB, claim(attempt=2), 0, 1)
+    assert read(store).claims == {JOB: claim(attempt=2)}

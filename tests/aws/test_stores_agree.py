@@ -56,6 +56,10 @@ def _without_revision(answer: Any) -> Any:
     return answer
 
 
+KINDS = ("running", "ended", "failed", "held", "checked")
+"""The facts about a rank."""
+
+
 class BothStores(RuleBasedStateMachine):
     """Every rule does one thing to both stores. Copies are kept, so that some writers are stale."""
 
@@ -150,12 +154,14 @@ class BothStores(RuleBasedStateMachine):
     def begin_attempt(self, job_id: str, attempt: int, world: int) -> None:
         self.both("begin_attempt", plan(job_id, attempt, world))
 
-    @rule(job_id=job_ids, attempt=attempts, rank=ranks, kind=st.sampled_from(["running", "ended", "failed", "checked"]))
+    @rule(job_id=job_ids, attempt=attempts, rank=ranks, kind=st.sampled_from(KINDS))
     def add(self, job_id: str, attempt: int, rank: int, kind: str) -> None:
         failed: RankFailure | None = failure(rank) if kind == "failed" else None
         match kind:
             case "running":
                 self.both("add_running", job_id, attempt, rank)
+            case "held":
+                self.both("add_held", job_id, attempt, rank, failure(rank))
             case "checked":
                 self.both("add_checked", job_id, attempt, rank, checked(CheckOutcome.REBOOT))
             case _:
@@ -177,9 +183,15 @@ class BothStores(RuleBasedStateMachine):
             changes = {"status": status, "ecs_status": ecs, "epoch": epoch, "version": copies[0].version + 1}
             self.save(machine, (replace(one, commands=(*one.commands, *new), **changes) for one in copies))
 
-    @rule(machine=machine_ids, job_id=job_ids, attempt=attempts, epoch=st.none() | st.integers(0, 1))
-    def claim(self, machine: str, job_id: str, attempt: int, epoch: int | None) -> None:
-        self.both("claim_instance", machine, job_id, claim(attempt), epoch)
+    @rule(
+        machine=machine_ids,
+        job_id=job_ids,
+        attempt=attempts,
+        epoch=st.none() | st.integers(0, 1),
+        replaces=st.integers(0, 2),
+    )
+    def claim(self, machine: str, job_id: str, attempt: int, epoch: int | None, replaces: int) -> None:
+        self.both("claim_instance", machine, job_id, claim(attempt), epoch, replaces if epoch is not None else 0)
         self.read(machine)
 
     @rule(machine=machine_ids, job_id=job_ids, keep=flags, attempt=st.none() | attempts, left_out=flags)

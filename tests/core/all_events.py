@@ -122,6 +122,8 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),
         *(events.AllRanksStopped(**about, failure=failure(kind)) for kind in ENDS),
         *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
+        events.AllRanksHeld(**about, failure=failure(EndingKind.CRASHED), own_ends=1),
+        events.AllRanksHeld(**about, failure=failure(EndingKind.FAILED), without_evidence=True),
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
         *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
         *(events.PassiveEvidenceCollected(**about, evidence=seen) for seen in PASSIVE),

@@ -37,8 +37,11 @@ from tests.core.all_events import (
 from tests.core.build import ADAPTIVE, CLASSIC, FLEET, NOW, tell
 
 OBSERVED = replace(ADAPTIVE, replace=True, observe_only=True)
-JOB_POLICIES = [replace(one, attempts_max=2, uncounted_relaunches_max=1) for one in (ADAPTIVE, CLASSIC, OBSERVED)]
-"""The presets with few attempts, so that exploring comes to where they are used up."""
+JOB_POLICIES = [
+    replace(one, attempts_max=2, uncounted_relaunches_max=1)
+    for one in (replace(ADAPTIVE, restart_in_place=True), CLASSIC, OBSERVED)
+]
+"""The presets with few attempts, so that exploring comes to where they are used up. The first restarts in place."""
 INSTANCE_POLICIES = [replace(ADAPTIVE, replace=True), CLASSIC, OBSERVED]
 """Policies of repairs: one that also replaces, one reboot and then a person, and no repair at all."""
 STATES_OF_FAST_TIER = 200
@@ -209,6 +212,7 @@ def job_signature(record: Job) -> Any:
         bool(record.first_ends),
         len(record.suspicions),
         record.held,
+        (record.holding, record.held_attempt == record.attempt, bool(record.let_go)),
     )
 
 

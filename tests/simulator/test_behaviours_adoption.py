@@ -11,7 +11,8 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
-from simulator.cloud.workloads import ScriptedCheck, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.aws_notifications import StatusCheckFails
 from simulator.faults.delivery import Envelope, is_task, losing
 from simulator.faults.operators import DeregisteredByHand

@@ -11,7 +11,8 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model.records import Task
-from simulator.cloud.workloads import ScriptedCheck, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.delivery import Delivery, Envelope, is_task, losing, prompt
 from simulator.faults.operators import DeregisteredByHand, QuarantinedByHand
 from simulator.world import World

@@ -14,7 +14,7 @@ from gpu_recovery.core.job.record import JobStatus
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
 from simulator.cloud.power import VirtualPower
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.faults.instances import NodeAgentSilent
 from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand, RepairsPaused
 from simulator.world import World

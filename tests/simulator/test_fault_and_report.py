@@ -31,7 +31,8 @@ from sandbox.cluster import dcgmi
 from sandbox.cluster.instance_folder import InstanceFolder, pci_address
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.model.statuses import Ec2State
-from simulator.cloud.workloads import Checks, ScriptedCheck, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import Checks, ScriptedCheck
 from simulator.world import World
 from tests.health_check.examinations import smi
 

@@ -8,6 +8,7 @@ a file is only a claim, and the agent compares it with /proc.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class RunningFile:
     """What a file claims about a process. `rank` is None in a file of GPUTasker, which has only `log`.
 
     `pid` belongs to the PID namespace `pid_namespace`, an inode of nsfs; None if the file does not say. `ticks` is the
-    start time in clock ticks since the boot `boot_id`.
+    start time in clock ticks since the boot `boot_id`. `holds` says that the rank can be held, and `held` that its
+    command has ended and its container waits for the next attempt (`hold`).
     """
 
     pid: int
@@ -56,17 +58,24 @@ class RunningFile:
     ticks: int | None
     boot_id: str | None
     pid_namespace: int | None
+    holds: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How a rank ended: `code` or `signal`. `uptime_s` is the time of the end in seconds since the boot `boot_id`."""
+    """How a rank ended: `code` or `signal`. `uptime_s` is the time of the end in seconds since the boot `boot_id`.
+
+    `held` says that its container waits for the next attempt, and `asked` that the server had the rank ended.
+    """
 
     rank: RankIdentity
     code: int | None
     signal: int | None
     uptime_s: float | None
     boot_id: str | None
+    held: bool = False
+    asked: bool = False
 
 
 def exit_stem(file_name: str) -> str | None:
@@ -135,7 +144,8 @@ def running_in(fields: dict[str, Any]) -> RunningFile:
     if rank is None and log is None:
         raise ValueError("it has neither a running_log_id nor a job_id with attempt and rank")
     ticks, namespace = whole(fields.get("start_ticks")), whole(fields.get("pid_namespace"), least=1)
-    return RunningFile(pid, rank, log, ticks, name(fields.get("boot_id")), namespace)
+    holds, held = fields.get("holds") is True, fields.get("held") is True
+    return RunningFile(pid, rank, log, ticks, name(fields.get("boot_id")), namespace, holds, held)
 
 
 def exit_in(fields: dict[str, Any]) -> Exit:
@@ -151,7 +161,13 @@ def exit_in(fields: dict[str, Any]) -> Exit:
         raise ValueError("it must have exactly one of code and signal")
     uptime = fields.get("uptime_s")
     is_time = isinstance(uptime, (int, float)) and not isinstance(uptime, bool) and 0 <= uptime < 1e10
-    return Exit(rank, code, signal, uptime if is_time else None, name(fields.get("boot_id")))
+    held, asked = fields.get("held") is True, fields.get("asked") is True
+    return Exit(rank, code, signal, uptime if is_time else None, name(fields.get("boot_id")), held, asked)
+
+
+def stem_of(rank: RankIdentity) -> str:
+    """Return the base name of the files of a rank: the number of its running log, or a unique hash of the rank."""
+    return str(rank.log) if rank.log is not None else hashlib.sha256(repr(rank.key).encode()).hexdigest()[:16]
 
 
 def rank_fields(rank: RankIdentity) -> dict[str, Any]:

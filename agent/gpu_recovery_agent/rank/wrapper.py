@@ -12,7 +12,9 @@ The output of the command goes to its usual place. If the command fails, the age
 (`output_tail`) and the records of PyTorch's flight recorder (`flight_dumps`). The wrapper ends once the server has both
 (`delivery`).
 
-Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S.
+With GPU_RECOVERY_HOLD_S a failed command is held (`hold`): the agent may start the next attempt in this container.
+
+Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID, SUSPEND_GRACE_S and GPU_RECOVERY_HOLD_S.
 
 Exit status: the command's status, 128+n for signal n; 75 if it asked to be suspended, 124 if it made no progress; 127
 or 126 if it cannot be started, 125 if the command line is wrong.
@@ -20,11 +22,10 @@ or 126 if it cannot be started, 125 if the command line is wrong.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,14 +38,25 @@ from ..sensors.boot import BootUnknown, boot_id
 from . import output_tail
 from .delivery import DELIVERED_WITHIN_S, Delivery
 from .exit_files import remove_old_exits
-from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
+from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, stem_of, whole
 from .flight_dumps import HOLD_S, DumpsFirst, FlightDumps
 from .guard import Guard
+from .hold import (
+    EndedByOrder,
+    Order,
+    attempt_of,
+    has_agent,
+    hold_s,
+    next_environment,
+    read_order,
+    remove_order,
+    wait_for_start,
+)
 from .output_tail import OutputTail
 from .paths import AgentSettingsError, running_folder, socket_path
 from .process import Command, Ended
 from .settings import rank_timeouts, rehearsal_and_command
-from .suspension import SuspensionHandler
+from .suspension import SUSPENDED, SuspensionHandler
 from .suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
 
 MISUSED = 125
@@ -89,9 +101,26 @@ def main() -> None:
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command to its end and return its status as a shell reports it.
 
-    The status is 75 if the rank was suspended, 124 if it made no progress.
+    If the environment says so, a failed command is held: the next attempt may start in the same container. The status
+    is 75 if the rank was suspended, 124 if it made no progress.
     """
-    return _once(arguments, environment, RankFiles(environment)).status
+    for_s = hold_s(environment)
+    while True:
+        files = RankFiles(environment)
+        ended = _once(arguments, environment, files)
+        if not ended.held:
+            return ended.status
+        attempt = attempt_of(files.rank)
+        print_line(
+            f"attempt {attempt} has ended with {ended.status}; the container waits {for_s} s for the next attempt"
+        )
+        order = wait_for_start(files.order, attempt, for_s)
+        files.remove()
+        if order is None:
+            print_line("no next attempt was started in this container")
+            return ended.status
+        print_line(f"attempt {order.next_attempt} starts in this container")
+        environment = next_environment(environment, order)
 
 
 def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: float) -> int:
@@ -116,6 +145,7 @@ class _Run:
 
     suspension: SuspensionHandler
     status: int
+    held: bool = False
 
 
 def _once(
@@ -140,37 +170,69 @@ def _once(
             command.go()
             # SIGTERM must still come before SIGKILL. Rank 0 gets it after its grace.
             rest_s = timeouts.kill_s - timeouts.term_s if leads else timeouts.kill_s
-            hold_s = 0.0 if timeouts.forwards else min(HOLD_S, rest_s / 2)
-            ended = command.wait(DumpsFirst(suspension, dumps, hold_s))
+            delay_s = 0.0 if timeouts.forwards else min(HOLD_S, rest_s / 2)
+            order = files.order if files else _no_order
+            by_order = EndedByOrder(suspension, order, attempt_of(files.rank) if files else 0, print_line)
+            ended = command.wait(DumpsFirst(by_order, dumps, delay_s))
             status = suspension.status(ended)
-            if files:
+            is_held = files is not None and _is_held(files, suspension, status, by_order.is_ordered)
+            if files and not is_held:
                 files.end(ended, suspension.facts())
-        finally:
+        except BaseException:
             if files:
                 files.remove()
+            raise
+        if files and not is_held:
+            files.remove()
         guard.dismiss()
         command.end_the_rest()
         lines = output.end()
-        if files and ended.status:
+        if files and is_held:
+            facts = {**suspension.facts(), "held": True, **({"asked": True} if by_order.is_ordered else {})}
+            _deliver_evidence(files, suspension, lines, dumps, lambda: files.hold(ended, facts))
+        elif files and ended.status:
             _deliver_evidence(files, suspension, lines, dumps)
-        return _Run(suspension, status)
+        return _Run(suspension, status, is_held)
+
+
+def _no_order() -> Order | None:
+    return None
+
+
+def _is_held(files: RankFiles, suspension: SuspensionHandler, status: int, is_ordered: bool) -> bool:
+    """Return whether the container waits for the next attempt: its command failed, or was ended for that.
+
+    After a SIGTERM the container ends soon. A command that asks for its suspension waits in the queue.
+    """
+    if suspension.noticed or suspension.suspended or not files.can_be_held():
+        return False
+    return is_ordered or status not in (0, SUSPENDED)
 
 
 def _deliver_evidence(
-    files: RankFiles, suspension: SuspensionHandler, lines: Sequence[str], dumps: FlightDumps
+    files: RankFiles,
+    suspension: SuspensionHandler,
+    lines: Sequence[str],
+    dumps: FlightDumps,
+    sent: Callable[[], object] | None = None,
 ) -> None:
     """Send the evidence of a failed command to the agent, and wait until the server has it.
 
-    The container must not be killed meanwhile: ECS would report another exit code.
+    The container must not be killed meanwhile: ECS would report another exit code. `sent` is called between the two:
+    the exit of a held rank goes to the server with its evidence.
     """
     rank, path = files.rank, files.socket()
     if rank is None or path is None:
+        if sent is not None:
+            sent()
         return
     delivery = Delivery(path)
     if not suspension.noticed:
         delivery.send(output_tail.reports(lines, rank))
     if not suspension.suspended:
         delivery.send(dumps.reports(rank))
+    if sent is not None:
+        sent()
     within_s = min(DELIVERED_WITHIN_S, suspension.left_s)
     if not delivery.end(within_s):
         print_line(f"warning: the agent has not passed on the evidence of this rank within {within_s:.0f} s")
@@ -234,6 +296,25 @@ class RankFiles:
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
 
+    def can_be_held(self) -> bool:
+        """Return whether the agent of this instance can start the next attempt of this rank in this container."""
+        return self._stem is not None and hold_s(self._environment) > 0 and has_agent(self._folder)
+
+    def order(self) -> Order | None:
+        """Return the agent's order for this rank; None if there is none."""
+        return read_order(self._folder, self._stem) if self._stem is not None else None
+
+    def hold(self, ended: Ended, more: Mapping[str, bool]) -> None:
+        """Write that the rank is held, and how its command ended. An order that was carried out is removed."""
+        if self._stem is None:
+            return
+        remove_order(self._folder, self._stem)
+        try:
+            write_whole(self._folder / f"{self._stem}.json", {**self._running(os.getpid()), "held": True})
+        except (OSError, BootUnknown) as error:
+            self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
+        self.end(ended, more)
+
     def end(self, ended: Ended, more: Mapping[str, bool]) -> None:
         """Write how the command ended, by its own code even if the wrapper's differs, and `more` about the reason.
 
@@ -267,6 +348,7 @@ class RankFiles:
             return
         try:
             (self._folder / f"{self._stem}.json").unlink(missing_ok=True)
+            remove_order(self._folder, self._stem)
             sync_folder(self._folder)
         except OSError as error:
             self._warn(f"the file of this rank cannot be removed from {self._folder}: {error}")
@@ -278,6 +360,7 @@ class RankFiles:
             content["running_log_id"] = self._log
         content |= {"remote_pid": os.getpid(), "remote_pgid": command_pid, "timestamp": int(time.time())}
         content |= {"boot_id": boot_id(PROC), "pid_namespace": processes.pid_namespace(PROC, "self")}
+        content |= {"holds": True} if hold_s(self._environment) else {}
         return content | ({"start_ticks": own.ticks} if own else {})
 
     def _warn(self, text: str) -> None:
@@ -297,4 +380,4 @@ def _stem(rank: RankIdentity | None, log: int | None) -> str | None:
     """Return the base name of the files: the number of the running log, or without it a unique hash of the rank."""
     if log is not None:
         return str(log)
-    return hashlib.sha256(repr(rank.key).encode()).hexdigest()[:16] if rank else None
+    return stem_of(rank) if rank else None

@@ -22,7 +22,9 @@ from gpu_recovery_agent.rank.files import (
     exit_in,
     exit_stem,
     running_in,
+    whole,
 )
+from gpu_recovery_agent.rank.hold import hold_s
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.process_table import ProcessTable
 from gpu_recovery_agent.sensors.rank_folder import FileChanged, FileSignature, is_unchanged, list_files, read_file
@@ -38,12 +40,17 @@ OWNERS_MAX = 1_024
 
 @dataclass(frozen=True)
 class LiveRank:
-    """A rank with a running process. `pid` belongs to the agent's own namespace."""
+    """A rank with a running process. `pid` belongs to the agent's own namespace.
+
+    `holds` and `held` are as in its file (`rank.files.RunningFile`). The process of a held rank is its wrapper.
+    """
 
     rank: RankIdentity | None
     log: int | None
     pid: int
     ticks: int
+    holds: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class RankSensor:
         running = [
             process
             for name, process in live.items()
-            if (name.removesuffix(RUNNING_SUFFIX), self._known[name].signature.owner) not in ended
+            if process.held or (name.removesuffix(RUNNING_SUFFIX), self._known[name].signature.owner) not in ended
         ]
         return running, exits
 
@@ -210,7 +217,7 @@ class RankSensor:
                 text = f"user {owner} owns it, and process {process.pid} is of user {user}"
                 self._log.once(name, f"{self._folder / name} is ignored: {text}")
                 return None
-            known.seen = LiveRank(claim.rank, claim.log, process.pid, process.ticks)
+            known.seen = LiveRank(claim.rank, claim.log, process.pid, process.ticks, claim.holds, claim.held)
         return known.seen
 
     def _pid(self, known: _Known, claim: RunningFile, table: ProcessTable) -> int | None:
@@ -234,12 +241,14 @@ def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: proces
 
 
 def _names(environment: dict[str, str] | None, rank: RankIdentity | None) -> bool:
-    """Return whether an environment names the job and the attempt of a rank."""
-    if rank is None or environment is None:
+    """Return whether an environment names the job and the attempt of a rank.
+
+    A wrapper that holds ranks also runs later attempts of its job than the attempt of its environment.
+    """
+    if rank is None or environment is None or environment.get("JOB_ID") != rank.job:
         return False
-    return environment.get("JOB_ID") == rank.job and (environment.get("ATTEMPT", "").lstrip("0") or "0") == str(
-        rank.attempt
-    )
+    attempt = whole(environment.get("ATTEMPT") or 0)
+    return attempt == rank.attempt or (attempt is not None and attempt < rank.attempt and hold_s(environment) > 0)
 
 
 def _of_attempt(rank: RankIdentity) -> tuple[str, int, int]:

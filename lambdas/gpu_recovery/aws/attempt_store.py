@@ -66,7 +66,7 @@ class DynamoAttemptStore(DynamoJobStore):
         plan = self._plans.load_rank(job_id, attempt, rank)
         if plan is None:
             return None
-        planned = RankTask(next(iter(plan.task_ids), ""), next(iter(plan.instances), ""))
+        planned = RankTask(next(iter(plan.task_ids), ""), next(iter(plan.instances), ""), plan.hold_s > 0)
         if plan.epochs or all(plan.task_ids):
             return planned
         return self.load_task(job_id, attempt, rank) or planned
@@ -117,6 +117,10 @@ class DynamoAttemptStore(DynamoJobStore):
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         """Add the rank to the stopped ranks. Return the update; None if the end is known or the rank unknown."""
         return self._progress.add_stopped(job_id, attempt, rank, failure)
+
+    def add_held(self, job_id: str, attempt: int, rank: int, failure: RankFailure) -> ProgressUpdate | None:
+        """Add the rank to the held ranks. Return the update; None if its end is known or the rank unknown."""
+        return self._progress.add_held(job_id, attempt, rank, failure)
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Add the check result of the rank's instance. Return the update; None if the rank has a result already."""

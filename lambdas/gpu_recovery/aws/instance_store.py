@@ -105,7 +105,7 @@ class DynamoInstanceStore:
         instances = readable(_instance, (item for item in items.values() if "status" in item), [])
         return {instance.instance_id: instance for instance in instances}
 
-    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
+    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None, replaces: int = 0) -> bool:
         """Add the claim of an attempt to an instance. Repeating the same claim succeeds and changes nothing.
 
         Args:
@@ -113,6 +113,7 @@ class DynamoInstanceStore:
             job_id: the job that claims GPUs.
             claim: the claim.
             epoch: the epoch at which the instance was placed; None for an adopted rank, which holds its GPUs already.
+            replaces: an earlier attempt of the job, whose claim becomes the claim of this attempt; 0 for none.
 
         Returns:
             False if the claim was refused.
@@ -134,15 +135,28 @@ class DynamoInstanceStore:
             ":active": EcsStatus.ACTIVE,
             ":none": {},
         }
+        usable = "#s = :available AND ecs_status = :active AND epoch = :epoch"
+        usable += " AND (reserved_for = :nobody OR reserved_for = :job)"
+        if replaces and self._replace_claim(instance_id, usable, replaces, names, values):
+            return True
         change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = if_not_exists(#left, gpus) - :g"
         free = (
-            "#s = :available AND ecs_status = :active AND epoch = :epoch"
-            " AND (reserved_for = :nobody OR reserved_for = :job) AND attribute_not_exists(#c.#j)"
+            f"{usable} AND attribute_not_exists(#c.#j)"
             " AND (#left >= :g OR (attribute_not_exists(#left) AND #c = :none))"
         )
         if self.table.update(instance_id, change, free, names, encode(values)) is not None:
             return True
         return self._has_claim(instance_id, job_id, claim, epoch)
+
+    def _replace_claim(
+        self, instance_id: str, usable: str, replaces: int, names: Mapping[str, str], values: Mapping[str, Any]
+    ) -> bool:
+        """Turn the claim of the attempt `replaces` into the new claim. The number of unclaimed GPUs stays."""
+        used = {name: place for name, place in names.items() if name != "#left"} | {"#a": "attempt", "#g": "gpus"}
+        given = {name: value for name, value in values.items() if name != ":none"} | {":before": replaces}
+        same = f"{usable} AND #c.#j.#a = :before AND #c.#j.#g = :g"
+        change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one"
+        return self.table.update(instance_id, change, same, used, encode(given)) is not None
 
     def _claim_adopted(self, instance_id: str, job_id: str, claim: Claim) -> bool:
         """Add the claim of an adopted rank in place of an earlier claim of the job, even without unclaimed GPUs."""

@@ -4,9 +4,10 @@ Ranks 0 to 63 are in the head, `<job>#a01`, the next 64 ranks in `<job>#a01#part
 rank, so a fact is one conditional ADD without a read. DynamoDB returns the item after the write.
 
 A gang of at most PART_RANKS ranks has only the head. The head of a larger gang also has `parts` (the number of items),
-the first failure of the attempt, and the sets `running_parts`, `stopped_parts` and `checked_parts`: the parts of which
-every rank runs or ran, ended, was checked. A second write updates the head after the first failure in a part, and after
-a fact that completes a part. The write that completes such a set reads all parts.
+the first failure of the attempt, and the sets `running_parts`, `stopped_parts`, `held_parts` and `checked_parts`: the
+parts of which every rank runs or ran, ended, ended at least as a process, was checked. A second write updates the head
+after the first failure in a part, and after a fact that completes a part. The write that completes such a set reads all
+parts.
 
 A function may be killed between the two writes. The whole progress, which the reconciler reads, holds the fact
 nevertheless (`core.attempt.joined`), and the reconciler delivers the event.
@@ -74,21 +75,32 @@ class ProgressItems(ItemsInParts[AttemptProgress]):
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Add the rank to the running ranks; see `ports.store.AttemptStore`."""
         fact = AttemptProgress(job_id, attempt, rank + 1, running=frozenset({rank}))
-        known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
+        known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r) AND NOT contains(held, :r)"
         values = {":r": rank, ":ranks": {rank}}
         return self._add(rank, _Addition(fact, "running", "ADD running :ranks", known, {}, values))
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         """Add the rank to the stopped ranks; see `ports.store.AttemptStore`."""
         fact = AttemptProgress(job_id, attempt, rank + 1, stopped=frozenset({rank}))
+        ended = _Addition(
+            fact,
+            "stopped",
+            "ADD stopped :ranks",
+            "world > :r AND NOT contains(stopped, :r)",
+            {},
+            {":r": rank, ":ranks": {rank}},
+        )
+        if failure is None:
+            return self._add(rank, ended)
+        # The failure of a held rank was recorded at the end of its process, and counted once.
+        return self._add(rank, _failed(ended, failure), of_held_rank=ended)
+
+    def add_held(self, job_id: str, attempt: int, rank: int, failure: RankFailure) -> ProgressUpdate | None:
+        """Add the rank to the held ranks; see `ports.store.AttemptStore`."""
+        fact = AttemptProgress(job_id, attempt, rank + 1, held=frozenset({rank}))
         known = "world > :r AND NOT contains(stopped, :r)"
-        change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
-        if failure is not None:
-            # The first failure stays, because it causes the later failures.
-            change, values = f"SET failure = if_not_exists(failure, :f) {change}", {**values, ":f": encode(failure)}
-        if failure is not None and failure.ending.is_own:
-            fact, change, values = replace(fact, own_ends=1), f"{change}, own_ends :one", {**values, ":one": 1}
-        return self._add(rank, _Addition(fact, "stopped", change, known, {}, values, failure))
+        held = _Addition(fact, "held", "ADD held :ranks", known, {}, {":r": rank, ":ranks": {rank}})
+        return self._add(rank, _failed(held, failure))
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Add the check result of the rank's instance; see `ports.store.AttemptStore`."""
@@ -97,14 +109,22 @@ class ProgressItems(ItemsInParts[AttemptProgress]):
         names, values = {"#r": str(rank)}, {":r": rank, ":c": encode(result)}
         return self._add(rank, _Addition(fact, "checked", "SET checked.#r = :c", known, names, values))
 
-    def _add(self, rank: int, addition: _Addition) -> ProgressUpdate | None:
-        """Write the fact, and update the head if the fact concerns the whole gang."""
+    def _add(self, rank: int, addition: _Addition, of_held_rank: _Addition | None = None) -> ProgressUpdate | None:
+        """Write the fact, and update the head if the fact concerns the whole gang.
+
+        `of_held_rank`: the addition that takes the place of `addition` if the rank is held.
+        """
         job_id, attempt, part = addition.fact.job_id, addition.fact.attempt, part_of(rank)
         after, stored = self._update(progress_key(job_id, attempt, part), addition)
         if after is None and stored is None and part > 0:
             # No such part: an earlier release began the attempt, or there is no such rank.
             part = 0
-            after, _ = self._update(progress_key(job_id, attempt), addition)
+            after, stored = self._update(progress_key(job_id, attempt), addition)
+        if after is None and of_held_rank is not None and stored is not None:
+            known = _progress(stored)
+            if rank in known.held and rank not in known.stopped:
+                addition = of_held_rank
+                after, _ = self._update(progress_key(job_id, attempt, part), addition)
         if after is None:
             return None
         progress = _progress(after)
@@ -144,11 +164,30 @@ class ProgressItems(ItemsInParts[AttemptProgress]):
             is_first = first is not None and first.rank == rank
         if addition.set_name in completed and len(head.get(f"{addition.set_name}_parts", ())) == parts_in(after.world):
             return ProgressUpdate(self.whole(head), is_first)
+        if addition.set_name in ("held", "stopped") and completed:
+            ended = {*head.get("held_parts", ()), *head.get("stopped_parts", ())}
+            if len(ended) == parts_in(after.world):
+                return ProgressUpdate(self.whole(head), is_first)
         return ProgressUpdate(replace(fact, failure=addition.failure if is_first else None), is_first)
 
     def whole(self, head: Mapping[str, Any]) -> AttemptProgress:
         """Return the whole progress of an attempt from its head."""
         return joined([_progress(item) for item in self.parts(head)])
+
+
+def _failed(addition: _Addition, failure: RankFailure) -> _Addition:
+    """Return the addition of a rank that failed and was not held before. The first failure stays: it causes the later.
+
+    Args:
+        addition: the addition of the rank to a set.
+        failure: the failure of the rank.
+    """
+    change = f"SET failure = if_not_exists(failure, :f) {addition.change}"
+    fact, values = addition.fact, {**addition.values, ":f": encode(failure)}
+    if failure.ending.is_own:
+        fact, change, values = replace(fact, own_ends=1), f"{change}, own_ends :one", {**values, ":one": 1}
+    condition = f"{addition.condition} AND NOT contains(held, :r)"
+    return replace(addition, fact=fact, change=change, condition=condition, values=values, failure=failure)
 
 
 def _completed(part: int, set_name: str, after: AttemptProgress, rank: int) -> list[str]:
@@ -158,8 +197,13 @@ def _completed(part: int, set_name: str, after: AttemptProgress, rank: int) -> l
         return ["checked"] if ranks <= after.checked.keys() else []
     # The end of a rank that was never seen running completes the running ranks, too.
     is_new = set_name == "running" or rank not in after.running
-    running = ["running"] if is_new and ranks <= after.running | after.stopped else []
-    return [*running, "stopped"] if set_name == "stopped" and ranks <= after.stopped else running
+    completed = ["running"] if is_new and ranks <= after.running | after.stopped | after.held else []
+    if set_name == "running":
+        return completed
+    if ranks <= after.stopped:
+        return [*completed, "stopped"]
+    # The process of every rank of the part has ended. Some of the containers wait for the next attempt.
+    return [*completed, "held"] if ranks <= after.stopped | after.held else completed
 
 
 def _progress(item: Mapping[str, Any]) -> AttemptProgress:

@@ -12,7 +12,15 @@ from dataclasses import field, replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
+from gpu_recovery.core.events import (
+    AllRanksHeld,
+    AllRanksRunning,
+    AllRanksStopped,
+    Checked,
+    InstancesChecked,
+    JobEvent,
+    RankFailed,
+)
 from gpu_recovery.core.instance.record import IN_REPAIR, Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -25,6 +33,7 @@ class Plan:
     """Plan of an attempt. The position in each tuple is the rank; "" stands for an unknown instance or ECS task id.
 
     signed: whether the tasks carry launch signatures. False: an older release began the attempt.
+    hold_s: seconds for which the container of a failed rank waits for the next attempt; 0: it does not wait.
     """
 
     job_id: str
@@ -34,14 +43,19 @@ class Plan:
     port_offset: int = 0
     task_ids: tuple[str, ...] = ()
     signed: bool = False
+    hold_s: int = 0
 
 
 @frozen_dataclass()
 class RankTask:
-    """The ECS task of a rank and its instance; "" for an unknown task or instance."""
+    """The ECS task of a rank and its instance; "" for an unknown task or instance.
+
+    can_be_held: whether a later attempt may run in the container of the task.
+    """
 
     task_id: str
     instance_id: str
+    can_be_held: bool = False
 
 
 def with_tasks(plan: Plan, tasks: Mapping[int, RankTask]) -> Plan:
@@ -68,6 +82,7 @@ class AttemptProgress:
     failure:  the first rank that did not succeed.
     checked:  check results by rank.
     own_ends: number of ranks that failed without having been stopped.
+    held:     ranks whose process ended while their container waited. The end of the container is in `stopped`.
     """
 
     job_id: str
@@ -78,13 +93,19 @@ class AttemptProgress:
     failure: RankFailure | None = None
     checked: Mapping[int, Checked] = field(default_factory=dict)
     own_ends: int = 0
+    held: frozenset[int] = frozenset()
 
     @property
     def all_running(self) -> bool:
         """Whether every rank runs, or ran."""
-        if len(self.running) + len(self.stopped) < self.world:
+        if len(self.running) + len(self.stopped) + len(self.held) < self.world:
             return False  # called at each rank's start: the sets of a large gang are joined only if needed
-        return len(self.running | self.stopped) >= self.world
+        return len(self.running | self.stopped | self.held) >= self.world
+
+    @property
+    def all_held(self) -> bool:
+        """Whether every rank's process has ended, and at least one container waits."""
+        return len(self.held | self.stopped) >= self.world > len(self.stopped)
 
     @property
     def all_stopped(self) -> bool:
@@ -129,6 +150,7 @@ def joined(parts: Sequence[AttemptProgress]) -> AttemptProgress:
         head,
         running=frozenset().union(*(part.running for part in parts)),
         stopped=frozenset().union(*(part.stopped for part in parts)),
+        held=frozenset().union(*(part.held for part in parts)),
         failure=head.failure or min(failures, key=lambda failure: (failure.at, failure.rank), default=None),
         checked=checked,
         own_ends=sum(part.own_ends for part in parts),
@@ -145,6 +167,8 @@ def running_event(after: AttemptProgress, at: datetime) -> JobEvent | None:
 def stopped_event(after: AttemptProgress, first_failure: bool, at: datetime) -> JobEvent | None:
     """Return the event of a rank's end: AllRanksStopped if every rank ended, else RankFailed for the first failure.
 
+    AllRanksHeld if every process has ended, and some containers wait for the next attempt.
+
     Args:
         after: the progress with the rank's end.
         first_failure: whether the addition set the first failure of the attempt.
@@ -154,6 +178,8 @@ def stopped_event(after: AttemptProgress, first_failure: bool, at: datetime) -> 
         return AllRanksStopped(at=at, attempt=after.attempt, failure=after.failure, own_ends=after.own_ends)
     if first_failure and after.failure is not None:
         return RankFailed(at=at, attempt=after.attempt, failure=after.failure)
+    if after.all_held:
+        return AllRanksHeld(at=at, attempt=after.attempt, failure=after.failure, own_ends=after.own_ends)
     return None
 
 
@@ -198,6 +224,9 @@ def undelivered_event(
     if collecting and job.heard_again == job.attempt:
         return None
     event = missed_event(job.status, progress, plan, now, evidence_recollected=job.heard_again == job.attempt)
+    if isinstance(event, AllRanksHeld) and job.status is JobStatus.STOPPING:
+        # The evidence is being collected, or ECS is stopping the containers.
+        return event if job.holding and job.held_attempt != job.attempt else None
     received = job.is_observed(policy) and job.failure is not None and isinstance(event, events.RankFailed)
     return None if received else event
 

@@ -54,6 +54,7 @@ def snapshot_of(
     groups = {instance.instance_id: instance.group for instance in instances}
     entries = [_in_home_group(entry, groups) for entry in entries]
     reserved, promised = _reserved_for(entries, policy, now), _promised(entries)
+    kept = {instance_id: entry for entry in entries for instance_id in entry.kept}
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
         waiting=tuple(waiting_job(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
@@ -62,7 +63,13 @@ def snapshot_of(
             *(replace(running_job(entry, policy, now), hosts=()) for entry in paused),
         ),
         hosts=tuple(
-            _host(instance, reserved, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
+            _host(
+                instance,
+                reserved,
+                promised.get(instance.instance_id, {}),
+                _lemon(instance, policy, now),
+                kept.get(instance.instance_id),
+            )
             for instance in instances
         ),
         used=used,
@@ -126,19 +133,33 @@ def _lemon(instance: ListedInstance, policy: RecoveryPolicy, now: datetime) -> f
     return grade(instance.past, now) if instance.past and policy.lemon_order else 0.0
 
 
+def gpus_kept(instance: ListedInstance, job_id: str, attempt: int) -> int:
+    """Return the number of GPUs that the ended attempt of the job still claims, for the next attempt of the job."""
+    claim = instance.claims.get(job_id)
+    return claim.gpus if claim is not None and claim.attempt == attempt else 0
+
+
 def _host(
-    instance: ListedInstance, reserved: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
+    instance: ListedInstance,
+    reserved: Mapping[str, tuple[str, datetime]],
+    promised: Mapping[str, int],
+    lemon: float,
+    keeps: Entry | None,
 ) -> Host:
+    """Return the instance as the queue sees it. `keeps`: the entry of the job that may use its claim again."""
     reserved_for, until = reserved.get(instance.instance_id, ("", None))
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
+    free_again = gpus_kept(instance, keeps.job_id, keeps.attempt) if keeps is not None else 0
+    if keeps is not None and free_again:
+        reserved_for, until = keeps.job_id, None
     departure = instance.departure
     unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
     return Host(
         host_id=instance.instance_id,
         group=instance.group,
         gpus=instance.gpus,
-        free=instance.gpus_to_give(unclaimed),
+        free=instance.gpus_to_give(unclaimed) + free_again,
         usable=is_usable(instance),
         counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED),
         epoch=instance.epoch,

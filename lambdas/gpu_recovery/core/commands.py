@@ -21,6 +21,9 @@ class LaunchAttempt:
     """Claim the instances and run one task on each. Applies only while the job is SUBMITTING this attempt.
 
     is_probe: the launch is a probe: it tries whether a missing permission has been granted.
+    hold_s: seconds for which the container of a rank waits for the next attempt after its process has failed; 0: it
+        does not wait.
+    in_place_of: the earlier attempt with held tasks that this attempt uses again; 0: none.
     """
 
     attempt: int
@@ -28,6 +31,8 @@ class LaunchAttempt:
     epochs: tuple[int, ...]
     port_offset: int
     is_probe: bool = False
+    hold_s: int = 0
+    in_place_of: int = 0
 
 
 @frozen_dataclass()
@@ -42,9 +47,14 @@ class ClaimInstance:
 
 @frozen_dataclass()
 class StopAttempt:
-    """Stop every rank of the attempt that is not known to have ended."""
+    """Stop every rank of the attempt that is not known to have ended.
+
+    hold: end only the processes, through the node agents, and keep the containers for the next attempt. Ranks that
+        cannot be held are stopped in ECS.
+    """
 
     attempt: int
+    hold: bool = False
 
 
 @frozen_dataclass()
@@ -106,7 +116,10 @@ class TellInstance:
 
 @frozen_dataclass()
 class ReleaseInstances:
-    """Remove the job's claims and reservations from its instances."""
+    """Remove the job's claims and reservations from its instances.
+
+    An instance with a held task keeps its claim until ECS confirms the end of the task, which the command orders.
+    """
 
     instances: tuple[str, ...]
     keep_claims_of: tuple[str, ...] = ()
@@ -115,6 +128,8 @@ class ReleaseInstances:
     """Last attempt of the claims that are removed, so that a late command keeps later claims. None: any attempt."""
     left_out: tuple[str, ...] = ()
     """Instances of `instances` that the job avoids from now on. The instance records remember it."""
+    check: CheckRequested | None = None
+    """The health check of each instance, which takes its claim over once no task of the job is left there."""
 
 
 @frozen_dataclass()

@@ -24,10 +24,11 @@ RANK_FORGET_AFTER = timedelta(hours=1)
 """Time after which a rank that has ended and is not reported any more is removed from the heartbeat."""
 SENTENCE_MAX = 300
 """Characters of the sentence about GPU health that a heartbeat keeps."""
-REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
+REPORTS_MAX, REPORTS_WINDOW_S = 300, 300
 """Reports accepted with one token within a window, and the window's seconds.
 
-The limit is six times the number of reports that a healthy instance sends.
+An agent reports every 15 s. With ranks that can be restarted in place it reports every 3 s, and each second while
+they wait for their next attempt.
 """
 BY_ROLE = "role"
 """Key of the count of reports that came without a token, signed with the role of their instance."""
@@ -53,17 +54,25 @@ class AgentCommandKind(StrEnum):
 
     SUSPEND = "suspend"
     STOP = "stop"
+    HOLD = "hold"  # end the process of the rank and keep its container
+    START = "start"  # start the next attempt in the container of a held rank
 
 
 @frozen_dataclass()
 class AgentCommand:
-    """A command to the node agent of an instance, repeated in each response until it is withdrawn."""
+    """A command to the node agent of an instance, repeated in each response until it is withdrawn.
+
+    environment: for START, the variables of the next attempt, as pairs of name and value.
+    next_attempt: for START, the attempt to start; 0 for every other kind.
+    """
 
     order_id: str
     kind: AgentCommandKind
     job_id: str
     attempt: int
     grace_s: int
+    environment: tuple[tuple[str, str], ...] = ()
+    next_attempt: int = 0
 
 
 @frozen_dataclass()
@@ -71,6 +80,8 @@ class RunningRank:
     """A rank with a living process, as the node agent reports it.
 
     attempt and epoch are 0 and None for a rank that did not get them, such as a rank that a user started.
+    holds: whether the process of the rank can end without its container.
+    held:  whether the process has ended so, and the container waits for the next attempt.
     """
 
     job_id: str
@@ -79,6 +90,8 @@ class RunningRank:
     epoch: int | None = None
     pid: int = 0
     start_ticks: int = 0
+    holds: bool = False
+    held: bool = False
 
     @property
     def log_id(self) -> int:
@@ -88,7 +101,11 @@ class RunningRank:
 
 @frozen_dataclass()
 class RankExit:
-    """A rank that ended `age_s` seconds ago, as the node agent reports it: its exit `code`, or the `signal`."""
+    """A rank that ended `age_s` seconds ago, as the node agent reports it: its exit `code`, or the `signal`.
+
+    held:  whether the container of the rank lives and waits for the next attempt.
+    asked: whether the process was ended by a command of the server.
+    """
 
     job_id: str
     attempt: int
@@ -97,6 +114,8 @@ class RankExit:
     code: int | None = None
     signal: int | None = None
     age_s: float = 0.0
+    held: bool = False
+    asked: bool = False
 
 
 @frozen_dataclass()
@@ -234,6 +253,7 @@ class Heartbeat:
     doubled_at:   time of the last notification about two agents on the instance.
     idle_since:   first report since which every report has shown all GPUs idle. None if a GPU works, or if the agent
         does not report the utilisation.
+    holds:        running log ids, as text, of running ranks whose process can end without its container.
     """
 
     instance_id: str
@@ -256,6 +276,7 @@ class Heartbeat:
     doubled_at: datetime | None = None
     utilisation: str = ""
     idle_since: datetime | None = None
+    holds: tuple[str, ...] = ()
 
 
 class ReportFreshness(StrEnum):

@@ -102,6 +102,19 @@ class RecoveryPolicy:
     """Whether a check's exit codes 1 and 42 count against an instance only with the verdict document of that check."""
     diagnose: bool = True
     """Whether reports and logs of a failed attempt are diagnosed. A sure diagnosis may make the checks unnecessary."""
+    restart_in_place: bool = False
+    """Whether a job that does not say so itself is restarted in the containers of its last attempt.
+
+    A diagnosis must restart the job without the check of all instances. Only the ranks of instances that it leaves out
+    become new tasks. The ranks need `gpu-recovery-run`, and their instances the node agent.
+    """
+    container_hold_s: int = 300
+    """Seconds for which the container of a failed rank waits for the next attempt. Then it ends."""
+    hold_confirm_s: int = 45
+    """Seconds for the end of every process, and again for the evidence, while containers are kept.
+
+    After that the containers are stopped in ECS.
+    """
     check_in_background: bool = True
     """Whether an instance that a sure diagnosis names is checked in the background.
 

@@ -219,6 +219,22 @@ def ending(task: TaskFact, main_container: str) -> Ending:
     return Ending(EndingKind.FAILED, code, f"exited with code {code}")
 
 
+def ending_of_process(code: int | None, number: int | None, is_asked: bool) -> Ending:
+    """Return how the process of a held rank ended, as its node agent reports it.
+
+    Args:
+        code: the exit code; None if a signal ended the process.
+        number: the signal; None if the process exited.
+        is_asked: whether we have ended the process.
+    """
+    status = code if code is not None else 128 + (number or 0)
+    if is_asked:
+        return Ending(EndingKind.STOPPED_BY_US, status, "stopped by gpu-recovery")
+    if number is not None or status > 128:
+        return Ending(EndingKind.CRASHED, status, f"was ended by signal {status - 128} (exit code {status})")
+    return Ending(EndingKind.FAILED, status, f"exited with code {status}")
+
+
 def _never_started(task: TaskFact, reason: str) -> Ending:
     text = f"{task.stopped_reason} {reason}"
     short = ("RESOURCE:", "NO ACTIVE INSTANCES", "EMPTY CAPACITY PROVIDER", "placement constraint", ": AGENT")

@@ -11,6 +11,7 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.notifications import foreign_tasks
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
+from gpu_recovery.ecs_events.held_tasks import held_task_ended
 from gpu_recovery.ecs_events.notify_once import notify_once
 from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_event
@@ -41,6 +42,8 @@ def task_changed(recovery: Recovery, fact: TaskFact) -> None:
         notify_once(recovery, foreign_tasks.foreign_task(job_id, attempt, fact.rank, fact.task_id))
         return
     rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, known.instance_id)
+    if known.can_be_held and fact.last_status == LastStatus.STOPPED:
+        held_task_ended(recovery, fact, job_id, attempt, known.instance_id)
 
 
 def check_changed(recovery: Recovery, fact: TaskFact) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.attempt import with_awaited_flag
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.diagnosing import skips_checks
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
+from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.held_tasks import end_held_tasks
+
+HELD_END_RETRY = timedelta(seconds=10)
+"""Time after which ECS is asked again about the end of held tasks. Usually the event of the end comes first."""
 
 
 def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
@@ -49,6 +56,12 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         seen_late = set(plan.instances if plan is not None else ()) - {"", *job.instances}
         instances |= dict.fromkeys(sorted(seen_late))
     claims_kept_on = set(command.keep_claims_of) | set(_unconfirmed_instances(context, job) if job.claims_kept else ())
+    reason = f"{OUR_STOP}{attempt_id(job.job_id, command.attempt or job.attempt)} does not use this container again"
+    held = end_held_tasks(context, job, command, reason)
+    if command.check is not None:
+        checked = tuple(FollowUp(name, with_awaited_flag(job, command.check)) for name in instances if name not in held)
+        return CommandResult(checked) if not held else CommandResult(not_before=context.now + HELD_END_RETRY)
+    claims_kept_on |= held
 
     def release_one(instance_id: str) -> None:
         left_out_at = context.now if instance_id in command.left_out else None
@@ -57,7 +70,7 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         )
 
     context.for_each(release_one, instances)
-    return DONE
+    return CommandResult(not_before=context.now + HELD_END_RETRY) if held else DONE
 
 
 def _unconfirmed_instances(context: ExecutionContext, job: Job) -> tuple[str, ...]:

@@ -22,13 +22,16 @@ def gather_evidence(context: ExecutionContext, job: Job, pending: PendingCommand
     The command is void if the job no longer waits for it.
     """
     command: commands.GatherEvidence = pending.command
-    if command.attempt != job.attempt or job.status is not JobStatus.DIAGNOSING:
+    is_held = job.status is JobStatus.STOPPING and job.holding and job.held_attempt == job.attempt
+    if command.attempt != job.attempt or not (job.status is JobStatus.DIAGNOSING or is_held):
         return DONE
     diagnosis_result = diagnose_attempt(context, job, command.attempt, context.actions.log_tail)
     found_events: list[events.JobEvent] = []
     if diagnosis_result is not None:
         found_events.append(events.Diagnosed(at=context.now, attempt=command.attempt, conclusion=diagnosis_result))
-    if job.heard_again == command.attempt:
+    elif is_held:
+        found_events.append(events.AllRanksHeld(at=context.now, attempt=command.attempt, without_evidence=True))
+    if job.heard_again == command.attempt and not is_held:
         found_events += _checks_event(context, job, command.attempt)
     else:
         found_events += _passive_event(context, job, command.attempt)

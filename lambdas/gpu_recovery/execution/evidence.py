@@ -345,10 +345,20 @@ def _output_of_ranks(
         tail = log_tail(job, plan.task_ids[rank], LOG_LINES_PER_RANK) if plan.task_ids[rank] else "it never had a task"
         if isinstance(tail, str) and rank not in written:
             unread[rank] = tail
-        elif not isinstance(tail, str) and tail:
-            lines[rank] = tail
+        elif not isinstance(tail, str) and (own := lines_of_attempt(tail, plan.attempt)):
+            lines[rank] = own
     with_tail_only = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
     return lines | {rank: written[rank] for rank in with_tail_only}, unread
+
+
+def lines_of_attempt(lines: Sequence[str], attempt: int) -> Sequence[str]:
+    """Return the lines that this attempt has written. A container that was held has the log of several attempts.
+
+    `gpu-recovery-run` writes a line when an attempt starts in a container of an earlier attempt.
+    """
+    begin = f"gpu-recovery-run: attempt {attempt} starts in this container"
+    starts = [number for number, line in enumerate(lines) if line.strip() == begin]
+    return lines[starts[-1] + 1 :] if starts else lines
 
 
 def error_line(lines: Sequence[str]) -> str:

@@ -65,6 +65,7 @@ class HandOver:
         """
         if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
             return False
-        if isinstance(command, commands.ReleaseInstances) and len(command.instances) > INSTANCES_MAX:
-            return True
+        if isinstance(command, commands.ReleaseInstances):
+            has_held_tasks = isinstance(record, Job) and record.held_attempt > 0
+            return has_held_tasks or len(command.instances) > INSTANCES_MAX
         return isinstance(command, self.commands)

@@ -9,8 +9,10 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.fleet import Fleet, with_missing_permission, with_permission_granted
 from gpu_recovery.core.health_signals import Ec2InstanceState
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.job.rank_overrides import in_place_environment
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import (
@@ -21,6 +23,7 @@ from gpu_recovery.execution.context import (
     ExecutionContext,
     FollowUp,
 )
+from gpu_recovery.execution.held_tasks import ended_meanwhile, held_tasks
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.ports.store import Store
@@ -53,14 +56,19 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
             command.port_offset,
             ("",) * len(command.instances),
             signed=True,
+            hold_s=command.hold_s,
         )
     )
     left = [rank for rank, task_id in enumerate(plan.task_ids) if not task_id]
-    taken = _unclaimed_ranks(context, job, plan, left, command.port_offset)
+    taken = _unclaimed_ranks(context, job, plan, left, command)
     if taken:
         first = plan.instances[min(taken)]
         return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
     master_ip = described[plan.instances[0]].private_ip
+    ended: tuple[FollowUp, ...] = ()
+    if command.in_place_of:
+        plan, ended = start_in_place(context, job, plan, command.in_place_of, master_ip)
+        left = [rank for rank in left if not plan.task_ids[rank]]
     refusals = _start(context, job, plan, left, master_ip)
     if refusals is None:
         return UNFINISHED
@@ -71,7 +79,45 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     if refusals:
         return CommandResult((FollowUp(job.job_id, _refused_by_ecs(context, job, plan, refusals)),))
     event = events.AttemptLaunched(at=context.now, attempt=command.attempt, ends_hold=command.is_probe)
-    return CommandResult((FollowUp(job.job_id, event),))
+    return CommandResult((FollowUp(job.job_id, event), *ended))
+
+
+def start_in_place(
+    context: ExecutionContext, job: Job, plan: Plan, held_attempt: int, master_ip: str
+) -> tuple[Plan, tuple[FollowUp, ...]]:
+    """Start the ranks on instances with a held task in that task, through the agents of their instances.
+
+    The plan names the tasks before a start command exists, so that an end of a task is an end of its rank here. A
+    repeated launch sends the commands again; an agent starts an attempt once.
+
+    Returns:
+        The plan with the held tasks, and the events of ranks whose task has ended meanwhile.
+    """
+    held = held_tasks(context.store, job.job_id, (held_attempt,))
+    used = {
+        rank: held[name]
+        for rank, name in enumerate(plan.instances)
+        if name in held and plan.task_ids[rank] in ("", held[name].task_id)
+    }
+    task_ids = tuple(used[rank].task_id if rank in used else known for rank, known in enumerate(plan.task_ids))
+    plan = replace(plan, task_ids=task_ids)
+    context.store.record_tasks(plan, used)
+    ended = ended_meanwhile(context, job.job_id, plan.attempt, used)
+
+    def send(rank: int) -> None:
+        start = AgentCommand(
+            f"start/{attempt_id(job.job_id, plan.attempt)}",
+            AgentCommandKind.START,
+            job.job_id,
+            held_attempt,
+            0,
+            tuple(in_place_environment(job.spec, plan, rank, master_ip).items()),
+            plan.attempt,
+        )
+        context.store.add_agent_command(plan.instances[rank], start)
+
+    context.for_each(send, used)
+    return plan, ended
 
 
 def _absent_instances(instances: Sequence[str], described: Mapping[str, Ec2Instance]) -> dict[str, str]:
@@ -135,15 +181,15 @@ def _start(
 
 
 def _unclaimed_ranks(
-    context: ExecutionContext, job: Job, plan: Plan, ranks: Sequence[int], port_offset: int
+    context: ExecutionContext, job: Job, plan: Plan, ranks: Sequence[int], command: commands.LaunchAttempt
 ) -> list[int]:
     """Claim the instances of `ranks`. Return, in any order, the ranks with an instance that is no longer free."""
     taken: list[int] = []
 
     def claim(placement: tuple[int, str, int]) -> None:
         rank, instance_id, epoch = placement
-        rank_claim = Claim(plan.attempt, job.spec.gpus_per_node, port_offset, rank, epoch)
-        if not context.store.claim_instance(instance_id, job.job_id, rank_claim, epoch):
+        rank_claim = Claim(plan.attempt, job.spec.gpus_per_node, command.port_offset, rank, epoch)
+        if not context.store.claim_instance(instance_id, job.job_id, rank_claim, epoch, command.in_place_of):
             taken.append(rank)
 
     context.for_each(claim, [(rank, plan.instances[rank], plan.epochs[rank]) for rank in ranks])

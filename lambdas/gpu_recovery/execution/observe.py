@@ -15,6 +15,7 @@ from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, failure_of
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
+from gpu_recovery.execution.held_tasks import end_in_place, is_of_attempt
 from gpu_recovery.execution.task_ownership import may_run_on, tasks_of_ranks
 from gpu_recovery.execution.training_progress import describe_continued, kept_until
 from gpu_recovery.ports.values import ec2_state_of
@@ -146,14 +147,20 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
             failure = RankFailure(rank, plan.instances[rank], context.now, lost)
             context.store.add_stopped(job.job_id, plan.attempt, rank, failure)
         elif fact.last_status == LastStatus.STOPPED:
-            context.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
-        elif fact.last_status == LastStatus.RUNNING:
+            is_started = rank in progress.running or is_of_attempt(fact, job, plan.attempt)
+            end = end_in_place(failure_of(fact, rank, plan.instances[rank]), is_started)
+            context.store.add_stopped(job.job_id, plan.attempt, rank, end)
+        elif fact.last_status == LastStatus.RUNNING and is_of_attempt(fact, job, plan.attempt):
             context.store.add_running(job.job_id, plan.attempt, rank)
     return orphaned
 
 
 def _tasks_of_attempt(context: ExecutionContext, job: Job, plan: Plan) -> frozenset[str]:
-    """Return the attempt's tasks that ECS lists. Adopted tasks share no `startedBy`: all running tasks are returned."""
-    if job.started_by_person:
+    """Return the attempt's tasks that ECS lists.
+
+    Adopted tasks share no `startedBy`, and a task that was held carries that of an earlier attempt. All running tasks
+    are returned then.
+    """
+    if job.started_by_person or job.held_attempt:
         return frozenset(fact.task_id for fact in context.actions.running_tasks())
     return frozenset(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))

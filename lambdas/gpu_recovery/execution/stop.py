@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, RankTask, stopped_event, with_awaited_flag
-from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, Heartbeat, running_log_id
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP, LastStatus
 from gpu_recovery.execution.context import (
@@ -37,6 +38,10 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     if command.attempt != job.attempt:
         return DONE
     plan = context.store.load_plan(job.job_id, command.attempt)
+    if command.hold and plan is not None:
+        if not job.holding:
+            return DONE  # another stop has followed
+        return _hold(context, job, plan)
     task_ids = tasks_of_ranks(context, job, plan) if plan is not None else ()
     stopping = f"{OUR_STOP}{attempt_id(job.job_id, command.attempt)} is being stopped"
     if not _stop_in_parts(context, job, task_ids, stopping):
@@ -49,6 +54,30 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
         context.actions.stop_tasks(tuple(unregistered.values()), stopping)
         task_ids = tuple(task_id or unregistered.get(rank, "") for rank, task_id in enumerate(task_ids))
     return _record_never_started(context, job, task_ids)
+
+
+def _hold(context: ExecutionContext, job: Job, plan: Plan) -> CommandResult:
+    """End the process of each rank through its agent. Ranks that cannot be held are stopped in ECS."""
+    name, progress = attempt_id(job.job_id, plan.attempt), context.store.load_progress(job.job_id, plan.attempt)
+    ended = progress.stopped | progress.held if progress is not None else frozenset()
+    ranks = [rank for rank in range(len(plan.instances)) if rank not in ended]
+    beats = context.store.load_heartbeats([plan.instances[rank] for rank in ranks])
+    hold = AgentCommand(f"hold/{name}", AgentCommandKind.HOLD, job.job_id, plan.attempt, STOP_GRACE_S)
+    able = [rank for rank in ranks if _can_be_held(context, plan, rank, beats.get(plan.instances[rank]))]
+    context.for_each(lambda rank: context.store.add_agent_command(plan.instances[rank], hold), able)
+    others = set(ranks) - set(able)
+    task_ids = tuple(task_id if rank in others else "" for rank, task_id in enumerate(plan.task_ids))
+    if not _stop_in_parts(context, job, task_ids, f"{OUR_STOP}{name} is being stopped"):
+        return UNFINISHED
+    event = stopped_event(progress, False, context.now) if progress is not None else None
+    return CommandResult((FollowUp(job.job_id, event),)) if event is not None else DONE
+
+
+def _can_be_held(context: ExecutionContext, plan: Plan, rank: int, beat: Heartbeat | None) -> bool:
+    """Return whether the agent of the rank's instance has reported lately that the rank can be held."""
+    log = str(running_log_id(plan.job_id, plan.attempt, rank))
+    recent = duration(context.policy.suspect_s)
+    return beat is not None and log in beat.holds and context.now - beat.seen_at < recent
 
 
 def _stop_in_parts(context: ExecutionContext, job: Job, task_ids: Sequence[str], reason: str) -> bool:

@@ -85,6 +85,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         image=body.image or "",
         name=body.name or "",
         progress_timeout_s=body.progress_timeout_s,
+        restart_in_place=body.restart_in_place,
     )
 
 

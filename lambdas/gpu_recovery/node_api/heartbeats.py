@@ -22,6 +22,7 @@ from gpu_recovery.core.heartbeat import (
     DUPLICATE_AGENT_REMINDER,
     SENTENCE_MAX,
     AgentCommand,
+    AgentCommandKind,
     AgentReport,
     Heartbeat,
     RankHeartbeat,
@@ -33,6 +34,7 @@ from gpu_recovery.core.notifications import agents
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
+from gpu_recovery.node_api.held_ranks import HeldRanks
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.stalls import stall_events
 from gpu_recovery.node_api.training_reports import save_observations
@@ -75,10 +77,12 @@ class HeartbeatReceiver:
     gauges: GaugeRecorder | None = None
     lookup: RankLookup = field(init=False)
     health_warnings: HealthWarnings = field(init=False)
+    held_ranks: HeldRanks = field(init=False)
 
     def __post_init__(self) -> None:
         self.lookup = RankLookup(self.recovery)
         self.health_warnings = HealthWarnings(self.warn)
+        self.held_ranks = HeldRanks(self.recovery)
 
     def receive(self, report: AgentReport, spare: bool = True, by: str = BY_ROLE) -> ReportResponse:
         """Save the heartbeat of `report` and deliver the events that follow from it.
@@ -114,6 +118,7 @@ class HeartbeatReceiver:
             digest=report.digest,
             sentence=report.sentence[:SENTENCE_MAX],
             run=report.run,
+            holds=tuple(str(rank.log_id) for rank in _flagged(report, ranks) if rank.holds and not rank.held),
             utilisation=report.utilisation if self.gauges is not None else "",
             idle_since=now if all_idle(report.utilisation) else None,
         )
@@ -131,6 +136,7 @@ class HeartbeatReceiver:
             recovery.store.save_inventory(report.instance_id, report.digest, text, now)
         revived = self._deliver_returns(before, beat, report) if present and before is not None else 0
         self._handle_exits(report)
+        self.held_ranks.confirm_starts(before, _flagged(report, ranks) if present else ())
         health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
@@ -186,14 +192,20 @@ class HeartbeatReceiver:
         return revived
 
     def _handle_exits(self, report: AgentReport) -> None:
-        """Deliver `RankExited` for each reported failure of a rank, so that ECS is polled soon."""
-        failed = [exited for exited in report.exits if exited.code != 0]
+        """Deliver `RankExited` for each reported failure of a rank, so that ECS is polled soon.
+
+        ECS knows nothing of a rank whose container waits, so the report itself says how that rank ended.
+        """
+        failed = [exited for exited in report.exits if exited.code != 0 or exited.held]
         if not failed:
             return
         claimed = {(rank.job_id, rank.attempt, rank.rank) for rank in self.lookup.read_claims(report.instance_id)}
         for exited in failed:
             if (exited.job_id, exited.attempt, exited.rank) not in claimed:
                 continue  # a token is valid for its own instance only
+            if exited.held:
+                self.held_ranks.record(report.instance_id, exited)
+                continue
             how = f"with code {exited.code}" if exited.code is not None else f"by signal {exited.signal}"
             sentence = f"rank {exited.rank} on {report.instance_id} has ended {how}, as its agent reports"
             event = events.RankExited(
@@ -225,10 +237,12 @@ class HeartbeatReceiver:
         running = {(rank.job_id, rank.attempt) for rank in (*ranks.values(), *reported)}
         unnamed = {rank.job_id for rank in reported if not rank.attempt}
         unclaimed = unnamed - {rank.job_id for rank in ranks.values()}
+        held = {(rank.job_id, rank.attempt) for rank in reported if rank.held}
         due = tuple(
             command
             for command in commands
-            if (command.job_id, command.attempt) in running or command.job_id in unclaimed
+            if ((command.job_id, command.attempt) in running or command.job_id in unclaimed)
+            and not (command.kind is AgentCommandKind.HOLD and (command.job_id, command.attempt) in held)
         )
         # A single report without the rank may follow a restart or a failed scan. The rank is over when it stays away.
         now = self.recovery.clock()
@@ -240,11 +254,17 @@ class HeartbeatReceiver:
         void = [
             command.order_id
             for command in commands
-            if command not in due and (command.job_id, command.attempt) not in recent
+            if command not in due
+            and ((command.job_id, command.attempt) not in recent or (command.job_id, command.attempt) in held)
         ]
         if void:
             self.recovery.store.remove_agent_commands(before.instance_id, void)
         return tuple(replace(command, attempt=0) if command.job_id in unnamed else command for command in due)
+
+
+def _flagged(report: AgentReport, known: Mapping[int, RunningRank]) -> list[RunningRank]:
+    """Return the reported ranks that are known on the instance, as the report has them."""
+    return [rank for rank in report.running or () if rank.log_id in known]
 
 
 def _lists_ranks(report: AgentReport) -> bool:

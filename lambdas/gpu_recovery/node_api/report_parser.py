@@ -223,6 +223,8 @@ def _running(read: _Object) -> RunningRank | int:
         rank.epoch,
         pid=read.whole("pid", 1, PID_MAX),
         start_ticks=read.whole("ticks", 0, TICKS_MAX),
+        holds=read.flag("holds"),
+        held=read.flag("held"),
     )
 
 
@@ -232,7 +234,15 @@ def _exit(read: _Object) -> RankExit:
     if (code is None) == (signal is None):
         raise read.invalid("code", "exactly one of code and signal must be given")
     return RankExit(
-        rank.job_id, rank.attempt, rank.rank, rank.epoch, code=code, signal=signal, age_s=read.seconds("age_s", 0.0)
+        rank.job_id,
+        rank.attempt,
+        rank.rank,
+        rank.epoch,
+        code=code,
+        signal=signal,
+        age_s=read.seconds("age_s", 0.0),
+        held=read.flag("held"),
+        asked=read.flag("asked"),
     )
 
 

@@ -173,6 +173,8 @@ class NodeApi:
                     "job": command.job_id,
                     "attempt": command.attempt,
                     "grace_s": command.grace_s,
+                    **({"next": command.next_attempt} if command.next_attempt else {}),
+                    **({"environment": dict(command.environment)} if command.environment else {}),
                 }
                 for command in response.commands
             ],

@@ -154,6 +154,9 @@ class AttemptStore(Protocol):
             the end is known or if the attempt has no such rank.
         """
 
+    def add_held(self, job_id: str, attempt: int, rank: int, failure: RankFailure) -> ProgressUpdate | None:
+        """Record that the process of the rank has ended while its container waits. Return as `add_stopped` does."""
+
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Record the health check of the rank's instance.
 
@@ -264,13 +267,14 @@ class InstanceStore(Protocol):
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id; None if no registration is stored."""
 
-    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
+    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None, replaces: int = 0) -> bool:
         """Add the claim of an attempt to an instance. Repeating the same claim succeeds and changes nothing.
 
         Args:
             epoch: the epoch at which the instance was placed. The claim then needs an available, ECS-ACTIVE instance at
                 this epoch, with enough unclaimed GPUs and no reservation for another job. None for an adopted rank,
                 which holds its GPUs already: the claim is added in any state of a known instance.
+            replaces: an earlier attempt whose claim of as many GPUs becomes the claim of this attempt; 0 for none.
 
         Returns:
             False if the claim was refused.

@@ -17,6 +17,7 @@ from gpu_recovery.core.queue.totals import totals_by_priority
 from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
+from gpu_recovery.execution.held_tasks import is_used_again
 from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_task
 from gpu_recovery.fleet_controls import save_gpu_instance_count
 from gpu_recovery.partial_failures import raise_all, run_each
@@ -192,7 +193,9 @@ def _is_orphan(job: Job, attempt: int) -> bool:
 
 
 def _stop_orphan(recovery: Recovery, job: Job, attempt: int, fact: TaskFact) -> None:
-    """Stop a task of an ended attempt, if we started the task."""
+    """Stop a task of an ended attempt, if we started the task and no later attempt runs in it or may start in it."""
+    if is_used_again(recovery.store, job, fact.task_id):
+        return
     plan = recovery.store.load_plan(job.job_id, attempt)
     if plan is not None and owner_of_rank_task(recovery.store, recovery.actions, plan, job, fact) is Owner.OURS:
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")

@@ -18,7 +18,7 @@ from dataclasses import field, replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
-from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of, waiting_for_a_place
+from gpu_recovery.core.cluster_snapshot import gpus_kept, is_usable, snapshot_of, waiting_for_a_place
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
@@ -317,14 +317,18 @@ def _confirmed(
     wanted = [instance_id for assignment in placement.assignments for instance_id in assignment.instances]
     fresh = recovery.store.load_instances(wanted) if wanted else {}
 
-    def is_as_shown(instance_id: str, epoch: int) -> bool:
+    def is_as_shown(assignment: Assignment, instance_id: str, epoch: int) -> bool:
         instance = fresh.get(instance_id)
         if instance is None or not is_usable(instance) or instance.epoch != epoch:
             return False
-        return instance.gpus_to_give() >= hosts[instance_id].free
+        free_again = gpus_kept(instance, assignment.job_id, assignment.attempt)
+        return instance.gpus_to_give() + free_again >= hosts[instance_id].free
 
     def holds(assignment: Assignment) -> bool:
-        return all(map(is_as_shown, assignment.instances, assignment.epochs))
+        return all(
+            is_as_shown(assignment, instance_id, epoch)
+            for instance_id, epoch in zip(assignment.instances, assignment.epochs, strict=True)
+        )
 
     placed = tuple(assignment for assignment in placement.assignments if holds(assignment))[:most]
     return placed, len(placed) < len(placement.assignments)

@@ -8,7 +8,8 @@ import pytest
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.cloud.workloads import NO_LOG, JobBehaviour, NoticeBehaviour, environment
+from simulator.cloud.task_environment import environment
+from simulator.cloud.workloads import NO_LOG, JobBehaviour, NoticeBehaviour
 from simulator.faults.delivery import PROMPT_S
 from simulator.world import World
 

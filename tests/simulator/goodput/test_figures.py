@@ -20,7 +20,7 @@ from gpu_recovery.event_recorder.roller import is_due, mark_late, roll_up_days
 from gpu_recovery.job_api.routes.summary import read_summary
 
 from sandbox.cluster.model.records import Task
-from simulator.cloud.workloads import environment
+from simulator.cloud.task_environment import environment
 from simulator.goodput import production
 from simulator.goodput.accounting import ettr, trained
 from simulator.goodput.assumptions import Cure, Shows

@@ -29,6 +29,7 @@ from gpu_recovery.core.events.instance import (
 )
 from gpu_recovery.core.events.job import (
     JOB_EVENTS,
+    AllRanksHeld,
     AllRanksRunning,
     AllRanksStopped,
     AttemptLaunched,
@@ -61,6 +62,7 @@ from gpu_recovery.core.events.job import (
 __all__ = [
     "INSTANCE_EVENTS",
     "JOB_EVENTS",
+    "AllRanksHeld",
     "AllRanksRunning",
     "AllRanksStopped",
     "AttemptLaunched",

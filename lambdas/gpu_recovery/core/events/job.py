@@ -115,6 +115,20 @@ class AllRanksStopped(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class AllRanksHeld(JobEvent):
+    """The process of every rank has ended, and at least one container is held: it waits for the next attempt.
+
+    failure: the first failure of the attempt.
+    own_ends: number of ranks that failed without having been stopped.
+    without_evidence: the evidence of the attempt was collected, and shows no cause.
+    """
+
+    failure: RankFailure | None = None
+    own_ends: int = 0
+    without_evidence: bool = False
+
+
+@frozen_dataclass(kw_only=True)
 class Diagnosed(JobEvent):
     """The reports and logs of the attempt were diagnosed (`core.diagnosis`)."""
 
@@ -293,6 +307,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     AllRanksRunning,
     RankFailed,
     AllRanksStopped,
+    AllRanksHeld,
     Diagnosed,
     PassiveEvidenceCollected,
     ProgressStopped,

@@ -36,7 +36,8 @@ def deadlines(job: Job, context: DecisionContext) -> tuple[datetime | None, date
         case JobStatus.LOST:
             return context.now + duration(context.policy.lost_timeout_s), poll_at
         case JobStatus.STOPPING:
-            return context.now + duration(stop_step_s(job.spec, context.policy)), poll_at
+            step_s = context.policy.hold_confirm_s if job.holding else stop_step_s(job.spec, context.policy)
+            return context.now + duration(step_s), poll_at
         case JobStatus.DIAGNOSING:
             return context.now + duration(context.policy.check_timeout_s + context.policy.poll_interval_s), poll_at
         case JobStatus.RECOVERING:

@@ -55,8 +55,17 @@ def skips_checks(job: Job) -> bool:
     return job.unchecked == job.attempt > 0 or (job.diagnosed is not None and job.diagnosed.spares)
 
 
-def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> Step | Ignore:
-    """Record the diagnosis result and act on it if it is certain; otherwise the commanded checks continue."""
+def diagnosed(
+    job: Job, event: events.Diagnosed, context: DecisionContext, restarted: str = "started again"
+) -> Step | Ignore:
+    """Record the diagnosis result and act on it if it is certain; otherwise the commanded checks continue.
+
+    Args:
+        job: the job.
+        event: the diagnosis result.
+        context: the policy and the time.
+        restarted: how the reason names a restart.
+    """
     if job.diagnosed is not None and (job.diagnosed.decided or job.heard_again != job.attempt):
         return Ignore("this attempt is diagnosed")
     diagnosis = _program_fault_again(job, _full_storage_again(job, event.conclusion), context)
@@ -100,7 +109,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
         job,
         Step(
             JobStatus.RECOVERING,
-            f"{diagnosis.summary}; started again, {how}{retry_delay(changes, context)}",
+            f"{diagnosis.summary}; {restarted}, {how}{retry_delay(changes, context)}",
             changes,
             orders,
         ),

@@ -10,6 +10,7 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import gang_check
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
+from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
@@ -21,7 +22,16 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unles
 def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
     """Start the next attempt on the placed instances, and release the former instances that it does not use."""
     attempt = job.attempt + 1
-    launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset, event.is_probe)
+    kept = set(kept_instances(job)) & set(event.instances)
+    launch = commands.LaunchAttempt(
+        attempt,
+        event.instances,
+        event.epochs,
+        event.port_offset,
+        event.is_probe,
+        hold_s=container_hold_s(job.spec, context.policy),
+        in_place_of=job.attempt if kept else 0,
+    )
     changes = {
         "attempt": attempt,
         "instances": event.instances,
@@ -45,6 +55,8 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         "short_of": "",
         "check_if_unused": "",
     }
+    if job.let_go:
+        changes["let_go"] = ()
     chosen = set(event.instances)
     left = tuple(instance for instance in job.instances if instance not in chosen)
     orders: tuple[Any, ...] = (launch,)
@@ -53,7 +65,10 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         claimed = tuple(instance for instance in left if instance in to_be_checked)
         orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke_scheduler(job))
     orders = (*orders, *gang_check.check_of_unused(job, chosen, context))
-    return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
+    reason = f"attempt {attempt} placed on {listed(event.instances)}"
+    if kept:
+        reason = f"{reason}; {len(kept)} of {len(event.instances)} rank(s) are restarted in place"
+    return Step(JobStatus.SUBMITTING, reason, changes, orders)
 
 
 def _to_be_checked(job: Job) -> set[str]:
@@ -61,8 +76,11 @@ def _to_be_checked(job: Job) -> set[str]:
 
     The check takes the claim over, so that no other job is placed there before it.
     """
-    requests = (pending.command for pending in job.commands if isinstance(pending.command, commands.TellInstance))
-    return {request.instance_id for request in requests if isinstance(request.event, events.CheckRequested)}
+    pending = [command.command for command in job.commands]
+    requests = (order for order in pending if isinstance(order, commands.TellInstance))
+    told = {request.instance_id for request in requests if isinstance(request.event, events.CheckRequested)}
+    releases = (order for order in pending if isinstance(order, commands.ReleaseInstances) and order.check is not None)
+    return told.union(*(release.instances for release in releases))
 
 
 def resources_short(job: Job, event: events.ResourcesShort, context: DecisionContext) -> Step | Ignore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.entry import Entry
@@ -69,4 +70,6 @@ def _entry(job: Job) -> Entry:
         lacks_everywhere=lacks is not None and lacks.everywhere,
         status=job.status.value,
         name=spec.name,
+        in_place=bool(kept_instances(job)),
+        let_go=job.let_go,
     )

@@ -15,11 +15,26 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.task import LAUNCH_SIGNATURE
 
+HOLD_S = "GPU_RECOVERY_HOLD_S"
+"""Variable with the seconds for which `gpu-recovery-run` keeps the container of a failed rank."""
+IN_PLACE_VARIABLES = (
+    "ATTEMPT",
+    "RANK",
+    "WORLD_SIZE",
+    "NODE_RANK",
+    "NNODES",
+    "MASTER_IP",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RUNNING_LOG_ID",
+    "EPOCH",
+)
+"""Variables that the next attempt sets anew in the container of a held rank. The wrapper accepts no others."""
 MASTER_PORT = 2222
 """TCP port of the master process, to which the plan's `port_offset` is added."""
 OVERRIDES_CHARACTERS_MAX = 8_192
 """Upper bound of the characters of all overrides of a task, as JSON: ECS API reference, RunTask."""
-_LATE_ATTEMPT, _LATE_EPOCH, _PORT_OFFSET = 9_999, 999_999, 9_999
+_LATE_ATTEMPT, _LATE_EPOCH, _PORT_OFFSET, _LONG_HOLD = 9_999, 999_999, 9_999, 9_999
 _INSTANCE_ID, _ADDRESS, _SIGNATURE = "i-0123456789abcdef0", "255.255.255.255", "f" * 32
 """Long values of the variables of a launch that has not happened yet."""
 
@@ -58,7 +73,14 @@ def rank_environment(spec: JobSpec, plan: Plan, rank: int, master_ip: str, signa
         "RUNNING_LOG_ID": str(running_log_id(plan.job_id, plan.attempt, rank)),
         **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
         **({LAUNCH_SIGNATURE: signature} if plan.signed else {}),
+        **({HOLD_S: str(plan.hold_s)} if plan.hold_s else {}),
     }
+
+
+def in_place_environment(spec: JobSpec, plan: Plan, rank: int, master_ip: str) -> dict[str, str]:
+    """Return the variables of a rank that differ from those of the attempt before in the same container."""
+    environment = rank_environment(spec, plan, rank, master_ip, "")
+    return {name: environment[name] for name in IN_PLACE_VARIABLES if name in environment}
 
 
 def rank_override(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -85,7 +107,15 @@ def characters_of_launch(job_id: str, spec: JobSpec) -> int:
     """Return the largest number of characters that the overrides of a rank may have in any launch of the job."""
     last = spec.nnodes - 1
     instances, epochs = (_INSTANCE_ID,) * spec.nnodes, (_LATE_EPOCH,) * spec.nnodes
-    plan = Plan(job_id, _LATE_ATTEMPT, instances, epochs, _PORT_OFFSET, signed=True)
+    plan = Plan(
+        job_id,
+        _LATE_ATTEMPT,
+        instances,
+        epochs,
+        _PORT_OFFSET,
+        signed=True,
+        hold_s=0 if spec.restart_in_place is False else _LONG_HOLD,
+    )
     environment = rank_environment(spec, plan, last, _ADDRESS, _SIGNATURE)
     # A running log id is a number whose length differs from rank to rank.
     environment["RUNNING_LOG_ID"] = "9" * 19

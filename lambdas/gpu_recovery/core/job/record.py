@@ -177,6 +177,12 @@ class ListedJob:
     """The uncounted cause of the stop; None if there is none."""
     stop_tries: int = 0
     """Number of times that the present stop, or the suspend grace, has exceeded its timeout."""
+    holding: bool = False
+    """Whether the present stop ends only the processes, so that the containers may be used by the next attempt."""
+    held_attempt: int = 0
+    """The last attempt whose processes have ended while containers were kept; 0: none."""
+    let_go: tuple[str, ...] = ()
+    """Instances of the held attempt whose containers are not used again."""
     claims_kept: bool = False
     """Whether the job ended while the end of some ranks was not confirmed. The instances of these ranks stay claimed
     until their end is confirmed."""

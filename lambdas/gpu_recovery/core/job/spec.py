@@ -73,7 +73,7 @@ RESOURCE_MAX, RESOURCES_MAX, RESOURCE_NAME_CHARACTERS_MAX = 1_000_000, 16, 64
 """Upper bounds of the amount of a Ray resource, of the number of resources, and of the characters of a name."""
 ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
 """Fields that only a job on Ray may have."""
-ON_ECS_ONLY = ("task_definition", "container", "command")
+ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place")
 """Fields that only a job on ECS may have."""
 
 
@@ -107,6 +107,8 @@ class JobSpec:
         runtime_env: Ray's description of the driver's environment, as JSON text; "" for none.
         name: name that the user gave to the job, "" for none. Several jobs may have the same name.
         progress_timeout_s: seconds without progress after which the job counts as hung; None: the policy decides.
+        restart_in_place: whether the job is restarted in its containers where that is possible; None: as the policy
+            of the deployment says.
     """
 
     workload: str
@@ -132,3 +134,4 @@ class JobSpec:
     image: str = ""
     name: str = ""
     progress_timeout_s: int | None = None
+    restart_in_place: bool | None = None

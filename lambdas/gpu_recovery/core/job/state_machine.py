@@ -16,7 +16,16 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job import diagnosing, gang_check, launching, lost_contact, recovering, stopping, suspension
+from gpu_recovery.core.job import (
+    diagnosing,
+    gang_check,
+    in_place,
+    launching,
+    lost_contact,
+    recovering,
+    stopping,
+    suspension,
+)
 from gpu_recovery.core.job.adoption import newer_task
 from gpu_recovery.core.job.assessment import incident_since
 from gpu_recovery.core.job.deadlines import deadlines
@@ -278,6 +287,8 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.AttemptLaunched): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
+    (_S.STOPPING, events.AllRanksHeld): Transition.to(in_place.all_held, _S.STOPPING),
+    (_S.STOPPING, events.Diagnosed): Transition.to(in_place.diagnosed_while_held, _S.STOPPING, _S.RECOVERING),
     (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
@@ -322,6 +333,8 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored(
         "the end of every rank is known", events.AllRanksStopped, *_IN_QUEUE, *_CHECKED, _S.SUCCEEDED, _S.CANCELED
     ),
+    **ignored("the first failed rank stops the gang", events.AllRanksHeld, *_UNDER_WAY, _S.SUSPENDING),
+    **ignored("the attempt has ended", events.AllRanksHeld, *_NO_RANKS),
     **ignored("the attempt is not being diagnosed", events.InstancesChecked, *_IN_QUEUE, *_UNDER_WAY, *_LEAVING),
     **ignored("the diagnosis of this attempt is done", events.InstancesChecked, _S.RECOVERING, *_ENDED),
     **ignored("the attempt waits for no repair", events.RepairEnded, *_IN_QUEUE, *_UNDER_WAY, _S.SUSPENDING, *_ENDED),
@@ -337,7 +350,7 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the launch tells how it ends", events.RankExited, *_IN_QUEUE, _S.SUBMITTING),
     **ignored("it is not LOST", events.RankHeard, *_NOT_YET_RUNNING, *_LEAVING),
     **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
-    **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, *_LEAVING),
+    **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, _S.SUSPENDING),
     **ignored("the next step is decided already", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
     **ignored("not every rank of it has ended", events.PassiveEvidenceCollected, *_UNDER_WAY, *_LEAVING),
     **ignored("the next step is decided already", events.PassiveEvidenceCollected, *_IN_QUEUE, _S.RECOVERING, *_ENDED),

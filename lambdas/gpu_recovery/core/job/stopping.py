@@ -23,6 +23,7 @@ from gpu_recovery.core.job.completion import (
     with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
+from gpu_recovery.core.job.held_ranks import keeps_containers, stop_containers
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.notifications import jobs
@@ -160,8 +161,11 @@ def stop(
     failure: RankFailure | None = None,
 ) -> Step:
     """Order the gang to stop. A stop for a diagnosis opens an incident and notifies operators."""
+    holding = keeps_containers(job, purpose, context.policy)
     changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
-    orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt),)
+    if holding != job.holding:
+        changes["holding"] = holding
+    orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt, hold=holding),)
     if failure is not None:
         changes["failure"] = failure
     if purpose is StopPurpose.DIAGNOSE:
@@ -207,16 +211,23 @@ def _after_end(job: Job, event: events.AllRanksStopped, context: DecisionContext
     stopped = replace_fields(job, {"incident_at": job.incident_at or context.now, **stop_step.changes})
     after = all_stopped(stopped, event, context)
     remaining = tuple(command for command in stop_step.commands if not isinstance(command, commands.StopAttempt))
+    changes = {**stop_step.changes, **after.changes}
+    changes.pop("holding", None)  # every rank has ended
     return Step(
         after.status,
         f"rank {event.failure.rank} {event.failure.ending.sentence}; {after.reason}",
-        {**stop_step.changes, **after.changes},
+        changes,
         (*remaining, *after.commands),
     )
 
 
 def all_stopped(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
     """Carry out the purpose of the stop, now that the end of every rank is confirmed."""
+    step = _after_stop(job, event, context)
+    return replace(step, changes={"holding": False, "held_attempt": 0, **step.changes}) if job.holding else step
+
+
+def _after_stop(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
     match job.stop_purpose:
         case StopPurpose.CANCEL:
             return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a user")
@@ -227,31 +238,41 @@ def all_stopped(job: Job, event: events.AllRanksStopped, context: DecisionContex
         case StopPurpose.RELAUNCH:
             return unless_suspended(job, relaunch(job, context))
         case _:
-            may_reboot = not context.policy.diagnose_exit_code_1_only or job.attempts_left(context.policy)
-            may_reboot = may_reboot and job.repairs < context.policy.job_repairs_max
-            policy = context.policy
-            since = job.running_at or context.now - duration(policy.launch_timeout_s + policy.start_timeout_s)
-            ends = repeat_offender.with_first_end(job, event.own_ends, policy)
-            suspect = repeat_offender.find_suspect(job, ends, policy)
-            request = events.CheckRequested(
-                at=context.now,
-                job_id=job.job_id,
-                attempt=job.attempt,
-                may_reboot=may_reboot,
-                since=since,
-                suspect=suspect.instance_id,
-                because=suspect.reason,
-                again=suspect.again,
-                first=repeat_offender.ended_first(job, ends, policy),
-                alone=len(job.instances) == 1,
-            )
+            request = check_request(job, event.own_ends, context)
+            ends = repeat_offender.with_first_end(job, event.own_ends, context.policy)
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
-            if suspect.instance_id:
-                reason = f"{reason}, of which {suspect.instance_id} is suspected: {suspect.reason}"
+            if request.suspect:
+                reason = f"{reason}, of which {request.suspect} is suspected: {request.because}"
             orders: tuple[Any, ...] = (commands.CheckInstances(job.attempt, request),)
-            if policy.diagnose:
+            if context.policy.diagnose:
                 orders = (commands.GatherEvidence(job.attempt), *orders)
             return Step(JobStatus.DIAGNOSING, reason, {"first_ends": ends}, orders)
+
+
+def check_request(job: Job, own_ends: int, context: DecisionContext) -> events.CheckRequested:
+    """Return the request to check the instances of the ended attempt.
+
+    Args:
+        job: the job.
+        own_ends: number of ranks that failed without having been stopped.
+        context: the policy and the time.
+    """
+    policy = context.policy
+    may_reboot = not policy.diagnose_exit_code_1_only or job.attempts_left(policy)
+    ends = repeat_offender.with_first_end(job, own_ends, policy)
+    suspect = repeat_offender.find_suspect(job, ends, policy)
+    return events.CheckRequested(
+        at=context.now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        may_reboot=may_reboot and job.repairs < policy.job_repairs_max,
+        since=job.running_at or context.now - duration(policy.launch_timeout_s + policy.start_timeout_s),
+        suspect=suspect.instance_id,
+        because=suspect.reason,
+        again=suspect.again,
+        first=repeat_offender.ended_first(job, ends, policy),
+        alone=len(job.instances) == 1,
+    )
 
 
 def relaunch(job: Job, context: DecisionContext) -> Step:
@@ -279,6 +300,8 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     reboots go on, or while the repair budget or another limit holds them back: that may take hours in a large gang.
     A reboot that fails is reported by `RepairEnded`.
     """
+    if job.holding:
+        return stop_containers(job, "the ranks were not held, or their evidence not read, in time", context)
     tries = job.stop_tries + 1
     unconfirmed, note = listed(event.unconfirmed), _why_not_rebooted(event)
     changes = {"stop_tries": tries, "deadline_at": context.now + duration(stop_step_s(job.spec, context.policy))}
@@ -361,8 +384,11 @@ def cancel_stopping(job: Job, event: events.CancelRequested, context: DecisionCo
     if job.stop_purpose is StopPurpose.CANCEL and not event.force:
         return Ignore("it is being stopped for that already")
     how = "by force, " if event.force else ""
-    orders = (commands.StopAttempt(job.attempt), *_end_ranks_if_forced(job, event)) if event.force else ()
     changes = {"stop_purpose": StopPurpose.CANCEL, **_forced_at(event)}
+    orders = (commands.StopAttempt(job.attempt), *_end_ranks_if_forced(job, event)) if event.force else ()
+    if job.holding:
+        held = stop_containers(job, "", context)
+        changes, orders = {**held.changes, **changes}, orders or held.commands
     return Step(JobStatus.STOPPING, f"canceled {how}by {event.by} while stopping", changes, orders)
 
 

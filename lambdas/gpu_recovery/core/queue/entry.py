@@ -39,6 +39,7 @@ class Entry:
     lacks:       name of the missing permission; `lacks_everywhere`: every launch needs it.
     status:      the status of the job (`JobStatus`); "" in an entry of an older release.
     name:        the name that the user gave the job; "" without a name, and in an entry of an older release.
+    in_place:    containers of its last attempt wait for the next; not those on the instances of `let_go`.
     """
 
     job_id: str
@@ -78,6 +79,13 @@ class Entry:
     lacks_everywhere: bool = False
     status: str = ""
     name: str = ""
+    in_place: bool = False
+    let_go: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Return the instances with GPUs that only this job may use again, because its containers wait there."""
+        return tuple(name for name in self.instances if name not in self.let_go) if self.in_place else ()
 
     @property
     def quota_key(self) -> QuotaKey:

@@ -215,6 +215,7 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("its driver is known to run", events.AllRanksRunning, _S.RUNNING),
     **ignored("its driver is being stopped", events.AllRanksRunning, _S.STOPPING),
     **ignored("the attempt has ended", events.AllRanksRunning, *_IN_QUEUE, *_ENDED),
+    **ignored("a driver on Ray is never held", events.AllRanksHeld, *STATUSES),
     **ignored("the end of its driver is known", events.AllRanksStopped, *_IN_QUEUE, *_ENDED),
     **ignored("this status has a deadline instead", events.JobLookDue, *_IN_QUEUE),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),

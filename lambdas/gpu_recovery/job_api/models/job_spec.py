@@ -206,6 +206,7 @@ class JobSpec(RequestModel):
         ]
         | None
     ) = None
+    restart_in_place: bool | None = None
     image: Annotated[str, Matching(IMAGE, "a container image: registry/repository:tag or @digest")] | None = None
     template: (
         Annotated[str, Choice([verl_template.VERL], f"is unknown; the only template is {verl_template.VERL}")] | None

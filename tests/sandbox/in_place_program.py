@@ -1,0 +1,46 @@
+"""A program for the ranks of a test: it trains, and rank 1 of the first attempt ends with an error when it may.
+
+Environment: CHECKPOINT_DIR, a folder that all ranks and the test share; ERROR, the line that the rank writes before it
+ends. The rank ends once the file `go` is in the folder. The files `crashed` and `trains` then hold two times in Unix
+seconds: of the end, and of the first finished step of the second attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from sandbox.trainers import plain_python
+
+FOLDER, ATTEMPT, RANK = Path(os.environ["CHECKPOINT_DIR"]), os.environ["ATTEMPT"], os.environ["RANK"]
+
+
+def _crash() -> None:
+    while not (FOLDER / "go").exists():
+        time.sleep(0.05)
+    print(os.environ["ERROR"], flush=True)
+    (FOLDER / "crashed").write_text(str(time.time()))
+    os._exit(1)
+
+
+def main() -> None:
+    """Train as `plain_python` does."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    compute, steps = plain_python.shard_gradient, [0]
+
+    def noted(weights: list[float], rank: int, step: int) -> tuple[list[float], float]:
+        steps[0] += 1
+        if (ATTEMPT, RANK, steps[0]) == ("2", "0", 2):
+            (FOLDER / "trains").write_text(str(time.time()))
+        return compute(weights, rank, step)
+
+    plain_python.shard_gradient = noted
+    if (ATTEMPT, RANK) == ("1", "1"):
+        threading.Thread(target=_crash, daemon=True).start()
+    plain_python.main()
+
+
+if __name__ == "__main__":
+    main()

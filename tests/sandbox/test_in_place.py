@@ -1,0 +1,81 @@
+"""Restart in place as deployed: real agents, real wrappers, and training processes that end and start again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery_client.api import RecoveryClient
+
+from sandbox import sandbox
+from tests.sandbox.patience import wait_until
+from tests.sandbox.time_sharing import Shared, told
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
+COMMAND = ["gpu-recovery-run", "--", "python", "-m", "tests.sandbox.in_place_program"]
+POLICY = {"poll_interval_s": 5, "pending_retry_s": 1, "reboot_settle_s": 4, "reboot_timeout_s": 60}
+UNAVAILABLE = "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models"
+ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A sandbox of three instances with their agents."""
+    directory = tmp_path_factory.mktemp("in-place")
+    try:
+        state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
+        with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
+            wait_until(lambda: len(list(operator.instances())) == 3)
+            yield Shared(directory, operator, {"ana": operator})
+    finally:
+        sandbox.down(directory)
+
+
+def tasks_of(shared: Shared, job_id: str) -> dict[str, dict[str, Any]]:
+    """The tasks that ECS has run for the job, by task id."""
+    tasks = sandbox.cluster_state(shared.directory)["tasks"]
+    return {task["task_id"]: task for task in tasks if task["started_by"].startswith(f"{job_id}--")}
+
+
+def recovered(shared: Shared, name: str, error: str, **fields: Any) -> tuple[dict[str, Any], Path]:
+    """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
+    folder = shared.directory / name
+    environment = {"TOTAL_STEPS": "400", "STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
+    job_id = shared.submit("ana", name, 1, command=COMMAND, env={**environment, "ERROR": error}, **fields)
+    shared.runs(job_id)
+    wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))
+    (folder / "go").touch()
+    wait_until((folder / "trains").exists, lambda: told(shared.operator.job(job_id)))
+    return shared.runs(job_id), folder
+
+
+def seconds(folder: Path) -> float:
+    """The real time from the crash to the first finished step of the next attempt."""
+    return float((folder / "trains").read_text()) - float((folder / "crashed").read_text())
+
+
+def test_a_transient_crash_trains_again_in_the_same_containers(shared: Shared) -> None:
+    """Two ranks, one service that is unavailable: a new attempt, and no task is started or stopped for it."""
+    job, folder = recovered(shared, "transient", UNAVAILABLE, restart_in_place=True)
+    tasks = tasks_of(shared, job["job_id"])
+    assert job["attempt"] == 2 and "restarted in place" in told(job), told(job)
+    assert len(tasks) == 2 and {task["last_status"] for task in tasks.values()} == {"RUNNING"}
+    print(f"in place: {seconds(folder):.1f} s from the crash to the next step")
+    shared.succeeds(job["job_id"])
+    assert len(tasks_of(shared, job["job_id"])) == 2
+
+
+def test_only_the_rank_on_the_faulty_instance_is_a_new_task(shared: Shared) -> None:
+    """Its instance is named by the evidence: the other rank goes on in its container, and a spare takes over."""
+    job_id = ""
+    job, folder = recovered(shared, "swap", ECC, restart_in_place=True)
+    job_id = job["job_id"]
+    tasks = tasks_of(shared, job_id)
+    assert job["attempt"] == 2 and "1 of 2 rank(s) are restarted in place" in told(job), told(job)
+    assert sorted(task["started_by"] for task in tasks.values()) == [f"{job_id}--a01"] * 2 + [f"{job_id}--a02"]
+    print(f"swap-one: {seconds(folder):.1f} s from the crash to the next step")
+    shared.succeeds(job_id)
+    wait_until(lambda: all(not one["claims"] for one in shared.operator.instances()))
