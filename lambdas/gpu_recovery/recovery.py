@@ -62,20 +62,13 @@ from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.back_off import BackOff
 from gpu_recovery.ports.decision_log import DecisionLog
-from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.errors import NotificationFailed, TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
 
 REMOVE_ATTEMPTS_MAX = 3
 """Tries to remove finished commands from a record when AWS throttles the write."""
 CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
-
-
-class NotificationFailed(ExceptionGroup):
-    """Every other command was executed, but a notification could not be sent.
-
-    The notification stays in the record and is tried again.
-    """
 
 
 @frozen_dataclass()

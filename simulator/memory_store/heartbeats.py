@@ -1,4 +1,4 @@
-"""Heartbeats in memory: `ports.store.HeartbeatStore` with the results that DynamoDB gives."""
+"""Heartbeats in memory: `ports.heartbeats.HeartbeatStore` with the results that DynamoDB gives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReport
 
 
 class MemoryHeartbeats:
-    """Implements `ports.store.HeartbeatStore`, which documents arguments, results and errors."""
+    """Implements `ports.heartbeats.HeartbeatStore`, which documents arguments, results and errors."""
 
     def __init__(self) -> None:
         self.heartbeats: dict[str, Heartbeat] = {}

@@ -21,9 +21,9 @@ from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery.fleet_controls import save_gpu_instance_count
-from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.errors import NotificationFailed, StaleRecord
 from gpu_recovery.reconciler.reconcile import process_due_job
-from gpu_recovery.recovery import NotificationFailed, Recovery
+from gpu_recovery.recovery import Recovery
 
 from simulator.memory_store.store import MemoryStore
 from tests.core.build import ADAPTIVE, NOW, SPEC, failure, later, observed, running, stopping, tell

@@ -75,8 +75,8 @@ def test_the_default_time_examines_nothing_deeper_and_the_told_thresholds_do() -
     assert f"gives a check {default:,} s unless" in PAGE
     named, unnamed = CheckEvidence(suspects=frozenset({0})), CheckEvidence(unnamed=True)
     assert plan(2, default, named) == plan(2, default, unnamed) == (DiagnosticStep(2),)
-    enough = re.findall(r"at least (\d+) \(suspects that are named\) or (\d+) \(others\)", DEPLOY)
-    ((of_named, of_unnamed),) = enough
+    (of_named,) = re.findall(r"at least (\d+), and the suspected GPUs are known", DEPLOY)
+    (of_unnamed,) = re.findall(r"at least (\d+), and the suspected GPUs are not known", DEPLOY)
     left = [int(seconds) - CHECK_MARGIN_S - ANSWERS_WITHIN_S for seconds in (of_named, of_unnamed)]
     assert plan(2, left[0], named)[0].level == plan(2, left[1], unnamed)[0].level == 3
     assert plan(2, left[0] - 60, named)[0].level == plan(2, left[1] - 60, unnamed)[0].level == 2

@@ -48,7 +48,7 @@ def inventory_key(instance_id: str) -> str:
 
 
 class DynamoHeartbeatStore(DynamoInstanceStore):
-    """The heartbeats of the store; see `ports.store.HeartbeatStore` for the contract of each method."""
+    """The heartbeats of the store; see `ports.heartbeats.HeartbeatStore` for the contract of each method."""
 
     def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
         """Write the heartbeat of one agent report.

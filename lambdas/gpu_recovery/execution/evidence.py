@@ -43,7 +43,8 @@ from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
 from gpu_recovery.execution.hang_detection import newest_by_reporter
-from gpu_recovery.ports.store import HeartbeatStore, Store
+from gpu_recovery.ports.heartbeats import HeartbeatStore
+from gpu_recovery.ports.store import Store
 
 LOG_LINES_PER_RANK = 400
 """Lines that are read from the end of a log: a rank writes the cause of its end last."""

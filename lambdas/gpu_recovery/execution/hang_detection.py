@@ -16,7 +16,8 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.liveness import is_fresh
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.progress_timeout import FORMER_MAX, progress_timeout
-from gpu_recovery.ports.store import HeartbeatStore, ObservationStore, Store
+from gpu_recovery.ports.heartbeats import HeartbeatStore
+from gpu_recovery.ports.store import ObservationStore, Store
 
 ALIVE_S = 45.0
 """Seconds before the newest report of a gang. A process without a report since then has ended. Processes report every

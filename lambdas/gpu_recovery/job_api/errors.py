@@ -7,8 +7,7 @@ from gpu_recovery.core.errors import RayUnreachable, SpecInvalid
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused, PriorityTooHigh
 from gpu_recovery.job_api.validation import BodyInvalid
-from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TryAgainSoon, Unavailable
-from gpu_recovery.recovery import NotificationFailed
+from gpu_recovery.ports.errors import CursorInvalid, NotificationFailed, TooManyConflicts, TryAgainSoon, Unavailable
 
 RETRY_AFTER_S = 5
 """Seconds after which a client may repeat a request that was answered with 503."""

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.gpu_utilisation import all_idle
@@ -38,8 +38,8 @@ from gpu_recovery.node_api.held_ranks import HeldRanks
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.stalls import stall_events
 from gpu_recovery.node_api.training_reports import save_observations
-from gpu_recovery.ports.errors import AnotherAgent
-from gpu_recovery.recovery import NotificationFailed, Recovery
+from gpu_recovery.ports.errors import AnotherAgent, NotificationFailed
+from gpu_recovery.recovery import Recovery
 
 
 @frozen_dataclass()
@@ -105,23 +105,7 @@ class HeartbeatReceiver:
         )
         present = report.age_s < recovery.policy.suspect_s
         ranks, refused = self.lookup.ranks(report, extra_call) if present else ({}, ())
-        booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
-        beat = Heartbeat(
-            report.instance_id,
-            now,
-            report.boot_id or "",
-            booted_at,
-            report.sequence or 0,
-            report.interval_s,
-            {str(log): RankHeartbeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
-            health=report.health,
-            digest=report.digest,
-            sentence=report.sentence[:SENTENCE_MAX],
-            run=report.run,
-            holds=tuple(str(rank.log_id) for rank in _flagged(report, ranks) if rank.holds and not rank.held),
-            utilisation=report.utilisation if self.gauges is not None else "",
-            idle_since=now if all_idle(report.utilisation) else None,
-        )
+        beat = self._heartbeat(report, ranks, now)
         before = self._save_heartbeat(beat, present, by)
         known_digest = before.digest if before is not None else ""
         # A new inventory is always saved. A known inventory with other gauges can wait for the next report.
@@ -155,6 +139,26 @@ class HeartbeatReceiver:
             self._agent_commands(before, ranks, report) if present and _lists_ranks(report) else (),
             refused,
             left_out,
+        )
+
+    def _heartbeat(self, report: AgentReport, ranks: Mapping[int, RunningRank], now: datetime) -> Heartbeat:
+        """Return the heartbeat of a report that arrived at `now`, with the ranks that are known."""
+        booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
+        return Heartbeat(
+            report.instance_id,
+            now,
+            report.boot_id or "",
+            booted_at,
+            report.sequence or 0,
+            report.interval_s,
+            {str(log): RankHeartbeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
+            health=report.health,
+            digest=report.digest,
+            sentence=report.sentence[:SENTENCE_MAX],
+            run=report.run,
+            holds=tuple(str(rank.log_id) for rank in _flagged(report, ranks) if rank.holds and not rank.held),
+            utilisation=report.utilisation if self.gauges is not None else "",
+            idle_since=now if all_idle(report.utilisation) else None,
         )
 
     def _save_heartbeat(self, beat: Heartbeat, present: bool, by: str) -> Heartbeat | None:

@@ -13,7 +13,8 @@ from gpu_recovery.core import events
 from gpu_recovery.core.attempt import running_event, stopped_event
 from gpu_recovery.core.heartbeat import AgentCommandKind, Heartbeat, RankExit, RunningRank
 from gpu_recovery.core.task import RankFailure, ending_of_process
-from gpu_recovery.recovery import NotificationFailed, Recovery
+from gpu_recovery.ports.errors import NotificationFailed
+from gpu_recovery.recovery import Recovery
 
 
 @dataclass

@@ -64,3 +64,10 @@ class TryAgainSoon(RecoveryError):
 
 class OutcomeUnknown(RecoveryError):
     """A call to AWS that may or may not have taken effect, and that must not simply be repeated."""
+
+
+class NotificationFailed(ExceptionGroup):
+    """Every other command was executed, but a notification could not be sent.
+
+    The notification stays in the record and is tried again.
+    """

@@ -31,9 +31,9 @@ from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Reject
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.execution.context import HOPS_MAX
 from gpu_recovery.partial_failures import run_each
-from gpu_recovery.ports.errors import TermOver
+from gpu_recovery.ports.errors import NotificationFailed, TermOver
 from gpu_recovery.ports.store import QueueStore
-from gpu_recovery.recovery import NotificationFailed, Recovery
+from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.recent_placements import correct_entries
 
 WAIT_EVENTS_MAX = 200

@@ -68,7 +68,15 @@ WHOLE: dict[str, dict[str, Any]] = {
         "occupants": [{"pid": 12, "memory_mb": 40960.0, "owner": "train"}, {"pid": 13, "memory_mb": 1}],
     },
     "weight_sync": {"step": 1, "serialize_s": 0.1, "upload_s": 61, "download_s": 2.5, "deserialize_s": 0.2},
-    "progress": {"value": 17, "status": 200, "unchanged_s": 4.5},
+    "progress": {
+        "value": 17,
+        "status": 200,
+        "unchanged_s": 4.5,
+        "steps": 12,
+        "step_s": 2.5,
+        "slowest_s": 7.5,
+        "paused": "evaluation",
+    },
     "call": {"method": "train_batch", "seconds": 12.5, "stage": 1},
     "rpc": {
         "method": "m",
