@@ -337,6 +337,13 @@ def test_commands_of_an_attempt_are_withdrawn_once_they_are_carried_out() -> Non
 
 
 @pytest.mark.slow
+def test_a_failed_job_asks_no_more_for_the_end_of_a_rank_whose_claim_it_keeps() -> None:
+    """The instance of a rank that was started in place dies with its ECS agent. The command was tried for ever."""
+    played = play(in_place.scenario_of(7044), generator.in_passing(7044), begun=in_place.commands_of(7044))
+    assert not played.violations, played.violations
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", tiers.seeds(400, default=12))
 def test_no_invariant_breaks_whatever_is_late_lost_or_doubled(seed: int) -> None:
     """Each run ends with every job ended, no claim left, and never two attempts of a job at once."""

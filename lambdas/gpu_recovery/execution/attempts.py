@@ -47,7 +47,10 @@ def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand
 
 
 def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Release the instances of the attempt. A claim stays if the end of a rank on the instance is not confirmed."""
+    """Release the instances of the attempt. A claim stays if the end of a rank on the instance is not confirmed.
+
+    The command waits for the end of each held task, unless the job keeps the claim of the instance in any case.
+    """
     command: commands.ReleaseInstances = pending.command
     instances = dict.fromkeys(filter(None, command.instances))
     if command.attempt is not None and job.started_by_person:
@@ -61,6 +64,7 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
     if command.check is not None:
         checked = tuple(FollowUp(name, with_awaited_flag(job, command.check)) for name in instances if name not in held)
         return CommandResult(checked) if not held else CommandResult(not_before=context.now + HELD_END_RETRY)
+    awaited = held - claims_kept_on
     claims_kept_on |= held
 
     def release_one(instance_id: str) -> None:
@@ -70,7 +74,7 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         )
 
     context.for_each(release_one, instances)
-    return CommandResult(not_before=context.now + HELD_END_RETRY) if held else DONE
+    return CommandResult(not_before=context.now + HELD_END_RETRY) if awaited else DONE
 
 
 def _unconfirmed_instances(context: ExecutionContext, job: Job) -> tuple[str, ...]:
