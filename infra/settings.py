@@ -322,7 +322,7 @@ class DeploymentSettings:
     snap_start: bool = _setting(False, boolean)
     """Whether the job API starts from a snapshot (Lambda SnapStart), so that no request waits for imports.
 
-    AWS charges for the snapshot. GovCloud and the regions of New Zealand and Taipei lack it.
+    AWS charges for the snapshot. China, GovCloud and the regions of New Zealand and Taipei lack it.
     """
     powertools_layer: str = _setting(
         "own",

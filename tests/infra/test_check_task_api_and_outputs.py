@@ -127,26 +127,23 @@ def test_one_route_leads_every_request_but_those_of_nodes_and_of_the_console_to_
 
 
 def test_the_job_api_is_served_by_a_version_that_starts_from_a_snapshot(
-    deployment: Deployment, production: Deployment, in_china_with_iam: Deployment
+    deployment: Deployment, production: Deployment
 ) -> None:
     """Lambda takes snapshots of published versions only. Without the setting there is neither version nor alias."""
     assert not deployment.of_type("AWS::Lambda::Alias") and not deployment.of_type("AWS::Lambda::Version")
-    for where in (production, in_china_with_iam):
-        snapshots = {
-            name: function.get("SnapStart") for name, function in where.of_type("AWS::Lambda::Function").items()
-        }
-        assert {name for name, start in snapshots.items() if start} == {"FunctionsJobApiFunction"}
-        assert snapshots["FunctionsJobApiFunction"] == {"ApplyOn": "PublishedVersions"}
+    functions = production.of_type("AWS::Lambda::Function")
+    snapshots = {name: function["SnapStart"] for name, function in functions.items() if "SnapStart" in function}
+    assert snapshots == {"FunctionsJobApiFunction": {"ApplyOn": "PublishedVersions"}}
     alias = production.only("AWS::Lambda::Alias")
     assert alias["FunctionName"] == "FunctionsJobApiFunction"
     invoked = [one["FunctionName"] for one in production.of_type("AWS::Lambda::Permission").values()]
     assert "FunctionsServed" in invoked and "FunctionsJobApiFunction.Arn" not in invoked
 
 
-@pytest.mark.parametrize("region", ["us-gov-west-1", "ap-southeast-6", "ap-east-2"])
+@pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1", "ap-southeast-6", "ap-east-2"])
 def test_where_lambda_takes_no_snapshots_the_job_api_starts_as_others(validated: dict[str, Path], region: str) -> None:
     """CloudFormation would refuse the property there."""
-    partition = "aws-us-gov" if region.startswith("us-gov") else "aws"
+    partition = {"us": "aws-us-gov", "cn": "aws-cn"}.get(region[:2], "aws")
     where = Deployment.read(validated["ray"], partition=partition, region=region)
     assert not [one for one in where.of_type("AWS::Lambda::Function").values() if "SnapStart" in one]
 

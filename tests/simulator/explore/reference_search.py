@@ -43,6 +43,7 @@ WIRES = {
     "ids",
     "_registrations",
     "touched",
+    "ranks",
 }
 """What holds the world together, and what is copied by itself."""
 

@@ -61,6 +61,8 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         return _registration_ended(instance, event, context)
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
+    if event.ecs_status == EcsStatus.DRAINING and _is_being_activated(instance):
+        event = replace(event, ecs_status=instance.ecs_status)
     returned = event.agent_connected and not instance.agent_connected
     active = event.ecs_status == EcsStatus.ACTIVE != instance.ecs_status
     usable = returned or active or _has_more_free(instance, event)
@@ -84,6 +86,11 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         orders = (*orders, *_ask_ec2(instance))
     reason, drained_by_others = _drained_or_active(instance, event, context)
     return Step(instance.status, reason, {**changes, **drained_by_others}, orders)
+
+
+def _is_being_activated(instance: Instance) -> bool:
+    """Return whether a command to activate the instance is pending. Until it is executed, the drain is still ours."""
+    return any(isinstance(pending.command, commands.ActivateInstance) for pending in instance.commands)
 
 
 def _drained_or_active(
