@@ -12,6 +12,7 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 from tests.sandbox.patience import wait_until
+from tests.sandbox.tables import tables
 from tests.sandbox.time_sharing import Shared, told
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
@@ -22,16 +23,26 @@ ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """A sandbox of three instances with their agents."""
-    directory = tmp_path_factory.mktemp("in-place")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sandbox."""
+    return tmp_path_factory.mktemp("in-place")
+
+
+@pytest.fixture(scope="module")
+def state(directory: Path) -> Iterator[dict[str, Any]]:
+    """The state of a sandbox of three instances with their agents."""
     try:
-        state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
-        with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-            wait_until(lambda: len(list(operator.instances())) == 3)
-            yield Shared(directory, operator, {"ana": operator})
+        yield sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
     finally:
         sandbox.down(directory)
+
+
+@pytest.fixture(scope="module")
+def shared(directory: Path, state: dict[str, Any]) -> Iterator[Shared]:
+    """The sandbox once its instances are known."""
+    with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
+        wait_until(lambda: len(list(operator.instances())) == 3)
+        yield Shared(directory, operator, {"ana": operator})
 
 
 def tasks_of(shared: Shared, job_id: str) -> dict[str, dict[str, Any]]:
@@ -40,13 +51,21 @@ def tasks_of(shared: Shared, job_id: str) -> dict[str, dict[str, Any]]:
     return {task["task_id"]: task for task in tasks if task["started_by"].startswith(f"{job_id}--")}
 
 
-def recovered(shared: Shared, name: str, error: str, **fields: Any) -> tuple[dict[str, Any], Path]:
+def can_be_held(state: dict[str, Any], job_id: str) -> bool:
+    """Whether the agents have reported both ranks as ranks that can be held. ECS stops a rank that is not."""
+    return sum(b'"holds"' in item and job_id.encode() in item for item in tables(state).values()) == 2
+
+
+def recovered(
+    state: dict[str, Any], shared: Shared, name: str, error: str, **fields: Any
+) -> tuple[dict[str, Any], Path]:
     """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
     folder = shared.directory / name
     environment = {"TOTAL_STEPS": "400", "STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
     job_id = shared.submit("ana", name, 1, command=COMMAND, env={**environment, "ERROR": error}, **fields)
     shared.runs(job_id)
     wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))
+    wait_until(lambda: can_be_held(state, job_id))
     (folder / "go").touch()
     wait_until((folder / "trains").exists, lambda: told(shared.operator.job(job_id)))
     return shared.runs(job_id), folder
@@ -57,9 +76,9 @@ def seconds(folder: Path) -> float:
     return float((folder / "trains").read_text()) - float((folder / "crashed").read_text())
 
 
-def test_a_transient_crash_trains_again_in_the_same_containers(shared: Shared) -> None:
+def test_a_transient_crash_trains_again_in_the_same_containers(state: dict[str, Any], shared: Shared) -> None:
     """Two ranks, one service that is unavailable: a new attempt, and no task is started or stopped for it."""
-    job, folder = recovered(shared, "transient", UNAVAILABLE, restart_in_place=True)
+    job, folder = recovered(state, shared, "transient", UNAVAILABLE, restart_in_place=True)
     tasks = tasks_of(shared, job["job_id"])
     assert job["attempt"] == 2 and "restarted in place" in told(job), told(job)
     assert len(tasks) == 2 and {task["last_status"] for task in tasks.values()} == {"RUNNING"}
@@ -68,10 +87,10 @@ def test_a_transient_crash_trains_again_in_the_same_containers(shared: Shared) -
     assert len(tasks_of(shared, job["job_id"])) == 2
 
 
-def test_only_the_rank_on_the_faulty_instance_is_a_new_task(shared: Shared) -> None:
+def test_only_the_rank_on_the_faulty_instance_is_a_new_task(state: dict[str, Any], shared: Shared) -> None:
     """Its instance is named by the evidence: the other rank goes on in its container, and a spare takes over."""
     job_id = ""
-    job, folder = recovered(shared, "swap", ECC, restart_in_place=True)
+    job, folder = recovered(state, shared, "swap", ECC, restart_in_place=True)
     job_id = job["job_id"]
     tasks = tasks_of(shared, job_id)
     assert job["attempt"] == 2 and "1 of 2 rank(s) are restarted in place" in told(job), told(job)

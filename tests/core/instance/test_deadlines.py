@@ -61,7 +61,8 @@ def test_only_a_boot_after_the_check_began_makes_it_run_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "limit_s"), [(checking(), ADAPTIVE.check_timeout_s), (replace(verifying(), commands=()), ADAPTIVE.verify_timeout_s)]
+    ("record", "limit_s"),
+    [(checking(), ADAPTIVE.check_timeout_s), (replace(verifying(), commands=()), ADAPTIVE.verify_timeout_s)],
 )
 def test_a_check_that_starts_before_ecs_says_active_has_its_whole_time(record: Instance, limit_s: int) -> None:
     """A person had drained the instance. The check that they then allow is found running before their change is."""
@@ -75,7 +76,8 @@ def test_a_check_that_starts_before_ecs_says_active_has_its_whole_time(record: I
 
 
 @pytest.mark.parametrize(
-    ("record", "limit_s"), [(checking(), ADAPTIVE.check_timeout_s), (replace(verifying(), commands=()), ADAPTIVE.verify_timeout_s)]
+    ("record", "limit_s"),
+    [(checking(), ADAPTIVE.check_timeout_s), (replace(verifying(), commands=()), ADAPTIVE.verify_timeout_s)],
 )
 def test_the_check_of_an_ended_registration_has_its_whole_time(record: Instance, limit_s: int) -> None:
     """Its process runs until it gives up. The short wait for a drained instance does not start another check."""
