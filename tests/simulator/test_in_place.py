@@ -117,29 +117,30 @@ def test_without_a_cause_every_container_ends_before_the_checks(story: LogStory)
     world.check_end()
 
 
-@pytest.mark.parametrize("in_place_for", [None, False])
-def test_without_the_setting_nothing_is_held(in_place_for: bool | None) -> None:
-    """The preset has it off, and a job can have it off where the deployment has it on."""
-    policy = replace(POLICY, restart_in_place=in_place_for is False)
+def restarted(*, on_in_the_deployment: bool, failed_rank: int, **fields: bool) -> World:
+    """A world in which a job of two ranks runs again after a failure that a service outside caused."""
+    policy = replace(POLICY, restart_in_place=on_in_the_deployment)
     world = World(instances=2, policy=policy, agents=True, diagnose=True)
-    job_id = world.submit(nnodes=2, **({} if in_place_for is None else {"restart_in_place": in_place_for}))
+    job_id = world.submit(nnodes=2, **fields)
     world.log_output.habits[job_id] = LogStory.SERVICE
     world.until_status(job_id, JobStatus.RUNNING)
     world.let_pass(60)
-    world.exit(job_id, 1, 1)
+    world.exit(job_id, failed_rank, 1)
     runs_again(world, job_id)
+    return world
+
+
+@pytest.mark.parametrize("in_place_for", [None, False])
+def test_without_the_setting_nothing_is_held(in_place_for: bool | None) -> None:
+    """The preset has it off, and a job can have it off where the deployment has it on."""
+    fields = {} if in_place_for is None else {"restart_in_place": in_place_for}
+    world = restarted(on_in_the_deployment=in_place_for is False, failed_rank=1, **fields)
     assert world.fleet.ranks.holds == 0 and len(world.calls("RunTask")) == 4
 
 
 def test_a_job_can_have_it_on_where_the_deployment_has_it_off() -> None:
     """The word of the job decides."""
-    world = World(instances=2, policy=replace(POLICY, restart_in_place=False), agents=True, diagnose=True)
-    job_id = world.submit(nnodes=2, restart_in_place=True)
-    world.log_output.habits[job_id] = LogStory.SERVICE
-    world.until_status(job_id, JobStatus.RUNNING)
-    world.let_pass(60)
-    world.exit(job_id, 0, 1)
-    runs_again(world, job_id)
+    world = restarted(on_in_the_deployment=False, failed_rank=0, restart_in_place=True)
     assert world.fleet.ranks.starts == 2 and len(world.calls("RunTask")) == 2
 
 

@@ -1,10 +1,10 @@
 """Progress timeout of a running job: how long its ranks may stay without progress before the gang counts as hung.
 
-The timeout follows the step times that the ranks report (docs/hangs.md). It is the largest of
+The timeout follows the step times that the ranks report (docs/hangs.md). It is the largest of three times:
 
-- `progress_timeout_min_s` of the policy,
-- `progress_timeout_steps` times the median step, and
-- `SLOWEST_FACTOR` times the longest step of this attempt and of the last attempts, such as a step with a checkpoint.
+- The first is `progress_timeout_min_s` of the policy.
+- The second is `progress_timeout_steps` times the median step.
+- The third is `SLOWEST_FACTOR` times the longest step of this attempt and of the last attempts.
 
 It is never longer than `progress_timeout_s`, which alone applies while the step times are not known: in the first steps
 of an attempt, in a phase that the program has marked (`pause`), and for programs with an older library. Each stop of
