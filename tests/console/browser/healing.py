@@ -269,9 +269,10 @@ def break_and_follow(overview: Visit, deployment: Deployment, instance_id: str) 
     instances = sandbox.cluster_state(deployment.directory)["instances"]
     folder = next(Path(each["folder"]) for each in instances if each["instance_id"] == instance_id)
     with ExitStack() as check, ExitStack() as verification:
-        check.enter_context(held(folder, "check"))
+        begun = check.enter_context(held(folder, "check"))
         sandbox.fault(deployment.directory, instance_id, "xid79")
         shows(overview, "checking")
+        wait_until(begun.exists)  # the status comes before the process, which would wait for the verification too
         verification.enter_context(held(folder, "verification"))
         check.close()
         shows(overview, "verifying")
@@ -279,16 +280,21 @@ def break_and_follow(overview: Visit, deployment: Deployment, instance_id: str) 
 
 
 @contextmanager
-def held(folder: Path, name: str) -> Iterator[None]:
-    """Let the health checks of an instance that begin in this block wait until its end."""
+def held(folder: Path, name: str) -> Iterator[Path]:
+    """Let the health checks of an instance that begin in this block wait until its end.
+
+    The path that is handed over exists as soon as a check waits.
+    """
     python, mark, changed = folder / "bin/python", folder / f"{name}.held", folder / "bin/python.new"
+    begun = folder / f"{name}.begun"
     shell, run = python.read_text().split("\n", 1)
+    wait = f"while [ -e {shlex.quote(str(mark))} ]; do touch {shlex.quote(str(begun))}; sleep 0.1; done"
     mark.touch()
-    changed.write_text(f"{shell}\nwhile [ -e {shlex.quote(str(mark))} ]; do sleep 0.1; done\n{run}")
+    changed.write_text(f"{shell}\n{wait}\n{run}")
     changed.chmod(0o755)
     changed.replace(python)  # a check that has begun goes on with the script that it has opened
     try:
-        yield
+        yield begun
     finally:
         mark.unlink()
 
