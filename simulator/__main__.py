@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,36 @@ def play_file(options: argparse.Namespace) -> int:
     return 1 if played.violations else 0
 
 
+def build_parser(
+    called: str = "python -m simulator",
+    parser_class: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+    error_sentence: Callable[[Exception], str] = str,
+) -> argparse.ArgumentParser:
+    """Build the parser of all commands. The arguments are those of `main`."""
+    parser = parser_class(called, description="The product's own code under a virtual clock.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    run_parser = verbs.add_parser("run", help="run seeds of faults and check the invariants after every step")
+    run_parser.add_argument("--seeds", type=seed_range, default=range(300), metavar="A..B", help="default 0..300")
+    run_parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes; default one for each core"
+    )
+    run_parser.add_argument("--json", action="store_true", help="print JSON")
+    run_parser.set_defaults(verb=run)
+    play_parser = verbs.add_parser("play", help="tell one scenario line by line")
+    play_parser.add_argument("what", help="a scenario file, or a seed")
+    play_parser.set_defaults(verb=play_file)
+    explore_parser = verbs.add_parser("explore", help="walk every interleaving of a small world")
+    cli.add_arguments(explore_parser)
+    explore_parser.set_defaults(verb=cli.run)
+    goodput_parser = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
+    goodput_cli.add_arguments(goodput_parser)
+    goodput_parser.set_defaults(verb=partial(goodput_cli.run, error_sentence=error_sentence))
+    queue_parser = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
+    queue_cli.add_arguments(queue_parser)
+    queue_parser.set_defaults(verb=partial(queue_cli.run, error_sentence=error_sentence))
+    return parser
+
+
 def main(
     arguments: Sequence[str] | None = None,
     called: str = "python -m simulator",
@@ -88,33 +119,12 @@ def main(
         arguments: The command line without the program's name; None: that of the process.
         called: The name of the command, for the usage text.
         parser_class: The class of the parsers, which print errors of the command line.
-        error_sentence: Returns the sentence to print about a file that cannot be read.
+        error_sentence: Returns the sentence to print about an error of the options or of a file.
 
     Returns:
         The exit code: 0 as expected, 1 something broke, 2 usage.
     """
-    parser = parser_class(called, description="The product's own code under a virtual clock.")
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    run_parser = verbs.add_parser("run", help="run seeds of faults and check the invariants after every step")
-    run_parser.add_argument("--seeds", type=seed_range, default=range(300), metavar="A..B", help="default 0..300")
-    run_parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes; default one for each core"
-    )
-    run_parser.add_argument("--json", action="store_true")
-    run_parser.set_defaults(verb=run)
-    play_parser = verbs.add_parser("play", help="tell one scenario line by line")
-    play_parser.add_argument("what", help="a scenario file, or a seed")
-    play_parser.set_defaults(verb=play_file)
-    explore_parser = verbs.add_parser("explore", help="walk every interleaving of a small world")
-    cli.add_arguments(explore_parser)
-    explore_parser.set_defaults(verb=cli.run)
-    goodput_parser = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
-    goodput_cli.add_arguments(goodput_parser)
-    goodput_parser.set_defaults(verb=goodput_cli.run)
-    queue_parser = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
-    queue_cli.add_arguments(queue_parser)
-    queue_parser.set_defaults(verb=queue_cli.run)
-    options = parser.parse_args(arguments)
+    options = build_parser(called, parser_class, error_sentence).parse_args(arguments)
     try:
         return int(options.verb(options))
     except (scenario.ScenarioInvalid, OSError) as error:

@@ -38,13 +38,19 @@ def walks(faults: int) -> Iterator[Bounds]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults in one run at most; default 3")
-    parser.add_argument("--incident", type=Incident, choices=list(Incident), help="one walk, of this incident alone")
+    parser.add_argument(
+        "--incident",
+        type=Incident,
+        choices=list(Incident),
+        metavar="INCIDENT",
+        help=f"one walk, of this incident alone: {', '.join(Incident)}",
+    )
     parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(ExploredFault)}")
     parser.add_argument(
         "--pace", type=DeliveryPace, choices=list(DeliveryPace), help="of that walk: who waits for events"
     )
     parser.add_argument("--crashes", type=_count, metavar="N", help="of that walk: how many faults may be crashes")
-    parser.add_argument("--json", action="store_true", help="the same for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _count(text: str) -> int:

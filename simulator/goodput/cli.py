@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--instances", type=int, help="another number of instances than the profile's")
     parser.add_argument("--days", type=float, help="the first days of the profile's run only")
-    parser.add_argument("--spares", type=int, default=SPARES, help=f"spare instances where there are any ({SPARES})")
+    parser.add_argument("--spares", type=int, default=SPARES, help="spare instances where there are any (%(default)s)")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), default=2, help="level of the health checks (2)")
     parser.add_argument("--tuned", action="store_true", help="with trainer and quotas tuned as the table says how to")
     parser.add_argument(
@@ -156,8 +157,13 @@ def _trace(
     return replayed_trace(profile, conditions, seed, incidents, as_recorded=as_recorded)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Compare the policies, print the report and return the exit status."""
+def run(args: argparse.Namespace, error_sentence: Callable[[Exception], str] = str) -> int:
+    """Compare the policies, print the report and return the exit status.
+
+    Args:
+        args: the options of the command.
+        error_sentence: returns the sentence to print about an error of the options or of a file.
+    """
     try:
         if args.convert is not None:
             print(convert(args.convert), end="")
@@ -165,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
         facts = read(args.facts)
         profile, incidents = _profile(args, facts)
     except (AssumptionsInvalid, IncidentsInvalid, UsageInvalid, OSError, UnicodeDecodeError) as error:
-        print(error, file=sys.stderr)
+        print(error_sentence(error), file=sys.stderr)
         return USAGE
     conditions = facts.tuned_conditions() if args.tuned else facts.conditions
     if args.memory_checkpoints:
@@ -179,10 +185,10 @@ def run(args: argparse.Namespace) -> int:
             way = own_way(args.level, args.spares)
             reports.append(report(trace, facts, compared, way, sizes, args.workers, args.legs))
     except SpecInvalid as error:
-        print(f"the product takes no such job: {error}", file=sys.stderr)
+        print(error_sentence(ValueError(f"the product takes no such job: {error}")), file=sys.stderr)
         return FAILED
     except SegmentsDoNotFit as error:
-        print(f"--legs {args.legs}: {error}", file=sys.stderr)
+        print(error_sentence(SegmentsDoNotFit(f"--legs {args.legs}: {error}")), file=sys.stderr)
         return FAILED
     comparison = over_seeds(reports) if args.seeds else reports[0]
     print(json.dumps(comparison, indent=2) if args.json else text(comparison))

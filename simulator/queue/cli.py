@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--least", type=float, default=30, metavar="SECONDS", help="leave out shorter jobs; default 30")
     parser.add_argument("--seed", type=int, default=0, help="of the users' estimates; default 0")
     parser.add_argument("--no-estimates", action="store_true", help="nobody says how long a job runs")
-    parser.add_argument("--json", action="store_true", help="the same for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _positive(text: str) -> int:
@@ -41,15 +42,23 @@ def _time(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"must be a time like 2017-10-13, not {text!r}") from None
 
 
-def run(args: argparse.Namespace) -> int:
-    """Replay the trace and print the waiting times. Return 0, or 2 for a wrong trace or a job that is too large."""
+def run(args: argparse.Namespace, error_sentence: Callable[[Exception], str] = str) -> int:
+    """Replay the trace and print the waiting times.
+
+    Args:
+        args: the options of the command.
+        error_sentence: returns the sentence to print about an error of the trace.
+
+    Returns:
+        The exit code: 0, or 2 for a wrong trace or a job that is too large.
+    """
     selection = Selection(
         start=args.start, days=args.days, least_s=args.least, estimates=not args.no_estimates, seed=args.seed
     )
     try:
         comparison = report.compared(read(args.trace, selection), args.gpus)
     except (TraceInvalid, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(error_sentence(error), file=sys.stderr)
         return 2
     print(json.dumps(comparison, indent=2) if args.json else report.in_words(comparison))
     return 0

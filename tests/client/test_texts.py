@@ -12,13 +12,14 @@ from typing import Any
 
 import gpu_recovery_client
 import pytest
-from gpu_recovery_client.cli import error_hints, help_text, simulate, usage_errors, verbs
+from gpu_recovery_client.cli import error_hints, help_text, simulate, simulator_texts, usage_errors, verbs
 from gpu_recovery_client.render import jobs
 from gpu_recovery_client.texts import Language, heads, tr, use_language
 from rich.cells import cell_len
 from typer import Context
 from typer.testing import Result
 
+from simulator import __main__ as simulator
 from tests import command_line
 
 CLIENT = Path(gpu_recovery_client.__file__).parent
@@ -60,8 +61,9 @@ def of_code() -> frozenset[str]:
             *others,
             error_hints.UNREACHABLE,
             *usage_errors.PLAIN.values(),
-            *simulate.PLAIN.values(),
-            *simulate.SCENARIO.values(),
+            *simulator_texts.ARGPARSE.values(),
+            *simulator_texts.VALUES,
+            *simulator_texts.FILES,
             *waits,
             *COLUMNS_ADDED,
             *jobs.COLUMNS,
@@ -90,10 +92,33 @@ def of_help() -> frozenset[str]:
     return frozenset({*seen, *(verb.summary for verb in verbs.VERBS.values())})
 
 
+@cache
+def of_simulator() -> frozenset[str]:
+    """The texts of the help of `simulate` and of its verbs."""
+    seen = set[str]()
+
+    def record(text: str, **_: object) -> str:
+        seen.add(text)
+        return text
+
+    def walk(parser: Any) -> None:
+        parser.format_help()
+        for action in parser._actions:
+            for inner in action.choices.values() if isinstance(action.choices, dict) else ():
+                walk(inner)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulator_texts, "tr", record)
+        walk(simulator.build_parser(parser_class=simulate.Parser))
+    return frozenset(seen)
+
+
 @pytest.mark.parametrize("language", OTHERS)
 def test_every_text_has_a_translation_and_no_translation_is_left_over(language: Language) -> None:
     """A text that changes in the code changes here, too."""
-    needed = {text for text in of_code() | of_help() if text.strip() and not text.startswith("gpu-recovery ")}
+    needed = {
+        text for text in of_code() | of_help() | of_simulator() if text.strip() and not text.startswith("gpu-recovery ")
+    }
     assert {"missing": sorted(needed - set(table(language))), "left over": sorted(set(table(language)) - needed)} == {
         "missing": [],
         "left over": [],
@@ -133,7 +158,15 @@ def test_hints_and_questions_are_translated(run: Run, api: Any) -> None:
     assert table(Language.CHINESE)[error_hints.BY_STATUS[404]] in told
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("submit", "--help"), ("fleet", "--help"), ("quota", "set", "-h")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("submit", "--help"),
+        ("fleet", "--help"),
+        ("quota", "set", "-h"),
+    ],
+)
 def test_help_in_chinese_fits_into_80_columns(run: Run, arguments: tuple[str, ...]) -> None:
     """A Chinese character takes two of them; examples are commands, as they are."""
     text = run("--language", "zh", *arguments).stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_recovery_client.texts.zh_help import HELP
 from gpu_recovery_client.texts.zh_output import OUTPUT
+from gpu_recovery_client.texts.zh_simulator import SIMULATOR
 
-TEXTS = HELP | OUTPUT
+TEXTS = HELP | OUTPUT | SIMULATOR
 """Texts by their English form."""

@@ -149,8 +149,8 @@ HELP = {
     "Run a whole deployment on this machine.": "在本机运行一套完整的部署。",
     "Run the product under a virtual clock.": "用虚拟时钟运行本产品。",
     (
-        "Run the product under a virtual clock. The verbs are run, play, explore and goodput; each has --help."
-    ): "用虚拟时钟运行本产品。子命令有 run、play、explore 和 goodput；每个都有 --help。",
+        "Run the product under a virtual clock. The verbs are run, play, explore, goodput and queue; each has --help."
+    ): "用虚拟时钟运行本产品。子命令有 run、play、explore、goodput 和 queue；每个都有 --help。",
     "Running jobs at once, of all users; none for no limit.": "所有用户同时运行的作业数；none 表示不限。",
     "Running jobs at once, of each user; none for no limit.": "每个用户同时运行的作业数；none 表示不限。",
     (
