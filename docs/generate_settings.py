@@ -1,4 +1,6 @@
-"""Generator of docs/settings.md and docs/thresholds.md from the definitions in the code.
+"""Generator of docs/settings.md, docs/thresholds.md and their Chinese pages from the definitions in the code.
+
+docs/settings.zh.toml has the Chinese meanings. A meaning that changed since is shown in English until it is translated.
 
 python docs/generate_settings.py            writes the pages
 python docs/generate_settings.py --check    exits with 1 if a page differs from the code
@@ -11,6 +13,8 @@ import inspect
 import json
 import re
 import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -101,29 +105,77 @@ THRESHOLDS_NOTES = {
 """Links and facts of other modules after the meaning of a threshold."""
 
 
+UNITS_ZH = {"switch": "开关", "name": "名称", "number": "数", "instances": "实例"}
+CHINESE = tomllib.loads((DOCS / "settings.zh.toml").read_text(encoding="utf-8"))
+"""Head of each Chinese page; English and Chinese meaning of each setting and threshold, by kind and name."""
+
+
 def settings_page() -> str:
     """Return the text of docs/settings.md."""
-    rows = ["| Context key | Default | Meaning |", "|---|---|---|"]
-    meanings = _docstrings(DeploymentSettings)
+    return SETTINGS_HEADER + "\n| Context key | Default | Meaning |\n|---|---|---|\n" + _settings(setting_meanings())
+
+
+def settings_page_zh() -> str:
+    """Return the text of docs/settings.zh.md."""
+    return CHINESE["pages"]["settings"] + _settings(_in_chinese("settings", setting_meanings()))
+
+
+def _settings(meanings: Mapping[str, str]) -> str:
+    rows = []
     for each in fields(DeploymentSettings):
         default = each.default if each.default_factory is MISSING else each.default_factory()
-        meaning = _meaning(each.name, meanings, SETTINGS_NOTES)
-        rows.append(f"| `gpu-recovery:{each.name}` | `{json.dumps(default)}` | {meaning} |")
-    return SETTINGS_HEADER + "\n" + "\n".join(rows) + "\n"
+        rows.append(f"| `gpu-recovery:{each.name}` | `{json.dumps(default)}` | {meanings[each.name]} |\n")
+    return "".join(rows)
 
 
 def thresholds_page() -> str:
     """Return the text of docs/thresholds.md."""
-    meanings = _docstrings(RecoveryPolicy)
-    rows = ["| Threshold | `adaptive` | `classic` | Unit | Meaning |", "|---|--:|--:|---|---|"]
-    for each in fields(RecoveryPolicy):
-        if each.name == "preset":
-            continue
-        adaptive, classic = (getattr(PRESETS[preset], each.name) for preset in (Preset.ADAPTIVE, Preset.CLASSIC))
-        meaning = _meaning(each.name, meanings, THRESHOLDS_NOTES)
-        unit = _unit(each.name, adaptive)
-        rows.append(f"| `{each.name}` | {json.dumps(adaptive)} | {json.dumps(classic)} | {unit} | {meaning} |")
-    return THRESHOLDS_HEADER + "\n" + "\n".join(rows) + "\n"
+    head = "\n| Threshold | `adaptive` | `classic` | Unit | Meaning |\n|---|--:|--:|---|---|\n"
+    return THRESHOLDS_HEADER + head + _thresholds(threshold_meanings(), {})
+
+
+def thresholds_page_zh() -> str:
+    """Return the text of docs/thresholds.zh.md."""
+    return CHINESE["pages"]["thresholds"] + _thresholds(_in_chinese("thresholds", threshold_meanings()), UNITS_ZH)
+
+
+def _thresholds(meanings: Mapping[str, str], units: Mapping[str, str]) -> str:
+    rows = []
+    for name, meaning in meanings.items():
+        adaptive, classic = (getattr(PRESETS[preset], name) for preset in (Preset.ADAPTIVE, Preset.CLASSIC))
+        unit = _unit(name, adaptive)
+        values = f"{json.dumps(adaptive)} | {json.dumps(classic)}"
+        rows.append(f"| `{name}` | {values} | {units.get(unit, unit)} | {meaning} |\n")
+    return "".join(rows)
+
+
+def setting_meanings() -> dict[str, str]:
+    """Return the English meaning of each setting, with its links."""
+    texts = _docstrings(DeploymentSettings)
+    return {each.name: _meaning(each.name, texts, SETTINGS_NOTES) for each in fields(DeploymentSettings)}
+
+
+def threshold_meanings() -> dict[str, str]:
+    """Return the English meaning of each threshold, with its links."""
+    texts, names = _docstrings(RecoveryPolicy), [each.name for each in fields(RecoveryPolicy)]
+    return {name: _meaning(name, texts, THRESHOLDS_NOTES) for name in names if name != "preset"}
+
+
+def _in_chinese(kind: str, meanings: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: known["zh"] if (known := CHINESE[kind].get(name)) and known["en"] == text else text
+        for name, text in meanings.items()
+    }
+
+
+def untranslated() -> list[str]:
+    """Return the settings and thresholds whose Chinese meaning is missing, or is that of an older English text."""
+    found = []
+    for kind, meanings in (("settings", setting_meanings()), ("thresholds", threshold_meanings())):
+        known = CHINESE[kind]
+        found += [f"{kind}.{name}" for name, text in meanings.items() if known.get(name, {}).get("en") != text]
+        found += [f"{kind}.{name}" for name in known if name not in meanings]
+    return found
 
 
 def _docstrings(settings: type) -> dict[str, str]:
@@ -165,7 +217,12 @@ def _unit(name: str, value: Any) -> str:
     return "instances" if re.match(r"breaker_instances|job_repairs", name) else "number"
 
 
-PAGES = {DOCS / "settings.md": settings_page, DOCS / "thresholds.md": thresholds_page}
+PAGES = {
+    DOCS / "settings.md": settings_page,
+    DOCS / "settings.zh.md": settings_page_zh,
+    DOCS / "thresholds.md": thresholds_page,
+    DOCS / "thresholds.zh.md": thresholds_page_zh,
+}
 
 
 if __name__ == "__main__":

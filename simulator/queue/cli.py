@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", type=_positive, default=30, help="default 30")
     parser.add_argument("--least", type=float, default=30, metavar="SECONDS", help="leave out shorter jobs; default 30")
     parser.add_argument("--seed", type=int, default=0, help="of the users' estimates; default 0")
-    parser.add_argument("--no-estimates", action="store_true", help="nobody says how long a job runs")
+    parser.add_argument("--no-estimates", action="store_true", help="without estimates of run times")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

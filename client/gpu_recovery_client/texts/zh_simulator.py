@@ -45,7 +45,7 @@ SIMULATOR = {
     "default 30": "默认 30",
     "leave out shorter jobs; default 30": "不计更短的作业；默认 30",
     "of the users' estimates; default 0": "用户估计时间的种子；默认 0",
-    "nobody says how long a job runs": "没有人说明作业运行多久",
+    "without estimates of run times": "没有运行时间的估计",
     "{name} cannot be given together with {other}": "{name} 不能与 {other} 同时给出",
     "{name}: {problem}": "{name}：{problem}",
     "{name}, line {number}": "{name} 第 {number} 行",

@@ -192,9 +192,9 @@ class RecoveryPolicy:
     A check takes minutes, and a large gang has a check on each of its instances.
     """
     queue_timeout_s: int = 604_800
-    """Seconds that a job may wait in the queue before it FAILS."""
+    """Seconds that a job may wait in the queue before its status is FAILED."""
     user_hold_timeout_s: int = 2_592_000
-    """Seconds that a job stays SUSPENDED by its user or an operator before it FAILS."""
+    """Seconds that a job stays SUSPENDED by its user or an operator before its status is FAILED."""
     pending_retry_s: int = 60
     """Seconds to the next try after a launch was refused for lack of resources."""
     vacated_reservation_s: int = 900
@@ -218,7 +218,7 @@ class RecoveryPolicy:
     verify_timeout_s: int = 2_400
     """Seconds that an instance may be VERIFYING."""
     recover_timeout_s: int = 21_600
-    """Seconds that a job may be RECOVERING before it FAILS."""
+    """Seconds that a job may be RECOVERING before its status is FAILED."""
     repaired_reservation_s: int = 7_200
     """Seconds for which a healthy instance of a failed attempt is reserved for its job."""
     replace_timeout_s: int = 3_600
