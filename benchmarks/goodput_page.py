@@ -1,4 +1,4 @@
-"""The tables of docs/simulator.md that quote the benchmark of recovery policies."""
+"""The tables of docs/simulator.md and docs/simulator.zh.md that quote the benchmark of recovery policies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.goodput_page_zh import in_chinese
+
 PAGE = Path(__file__).parent.parent / "docs" / "simulator.md"
 """Page with the tables, each between two comments."""
+CHINESE_PAGE = PAGE.with_name("simulator.zh.md")
+"""Page with the same tables in Chinese."""
 TITLES = {
     "human only": "an operator alone",
     "reboot only": "reboot only",
@@ -77,14 +81,22 @@ def improvements(runs: Mapping[str, Mapping[str, float]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def with_tables(text: str, figures: Mapping[str, Any]) -> str:
-    """Return the text of the page with the tables of these figures."""
-    for name, table in tables(figures).items():
+def with_tables(text: str, tables_by_name: Mapping[str, str]) -> str:
+    """Return the text of a page with these tables."""
+    for name, table in tables_by_name.items():
         block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = block.sub(lambda match, table=table: f"{match[1]}{table}{match[2]}", text)  # type: ignore[misc]
     return text
 
 
+def pages(figures: Mapping[str, Any]) -> dict[Path, str]:
+    """Return both pages with the tables of these figures."""
+    english = tables(figures)
+    chinese = {name: in_chinese(table) for name, table in english.items()}
+    return {page: with_tables(page.read_text("utf-8"), of) for page, of in ((PAGE, english), (CHINESE_PAGE, chinese))}
+
+
 def write_page(figures: Mapping[str, Any]) -> None:
-    """Write the tables into the page."""
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    """Write the tables into both pages."""
+    for page, text in pages(figures).items():
+        page.write_text(text, encoding="utf-8")

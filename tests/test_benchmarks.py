@@ -63,6 +63,7 @@ ELSEWHERE = {
     "fleet_operation",
     "queue_estimates",
     "goodput_page",
+    "goodput_page_zh",
 } | {
     "console_browser",
     "console_functions",

@@ -1,21 +1,33 @@
-"""The tables of docs/simulator.md are those of benchmarks/results.json, and no figure of them is below the bound."""
+"""The tables of docs/simulator.md and its Chinese page are those of the results, and no figure is below the bound."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 
 from benchmarks import goodput, results
-from benchmarks.goodput_page import PAGE, TITLES, tables, with_tables
+from benchmarks.goodput_page import CHINESE_PAGE, PAGE, TITLES, pages, tables
+from benchmarks.goodput_page_zh import CELLS
 
 FIGURES = results.read()["goodput"]
 
 
-def test_the_tables_are_those_of_the_results() -> None:
-    """`python -m benchmarks.goodput` writes both."""
-    text = PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", [PAGE, CHINESE_PAGE], ids=lambda page: page.name)
+def test_the_tables_are_those_of_the_results(page: Path) -> None:
+    """`python -m benchmarks.goodput` writes both pages."""
+    text = page.read_text(encoding="utf-8")
     for name in tables(FIGURES):
         assert text.count(f"<!-- {name} -->\n") == text.count(f"<!-- end of {name} -->") == 1, name
-    assert with_tables(text, FIGURES) == text
+    assert pages(FIGURES)[page] == text
+
+
+def test_every_text_of_the_tables_has_its_chinese_form() -> None:
+    """Names of policies, runs and improvements, with or without spares."""
+    cells = {cell.strip() for table in tables(FIGURES).values() for cell in table.replace("\n", "|").split("|")}
+    words = {re.sub(r", \d+ spares$", "", cell) for cell in cells if re.search("[a-z]{4}", cell)}
+    assert words - {"llama3", "small"} <= set(CELLS)
 
 
 def test_the_results_are_of_the_present_table_of_facts() -> None:
