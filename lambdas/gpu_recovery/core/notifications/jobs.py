@@ -36,7 +36,7 @@ RECOVERY = (
     "recovering",
     (
         "The job then goes on from its last checkpoint on healthy instances.",
-        "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
+        "The next message comes when its training has gone on, or when an operator is needed. Further "
         "failures until then send no message.",
     ),
     "No action is needed. To follow the job, to read its output, or to cancel it:",

@@ -76,7 +76,7 @@ _SIGNALS: Mapping[int, _Meaning] = {
         {},
     ),
     9: _Meaning(
-        "killed; who sent SIGKILL is unknown: the kernel for lack of memory, a person, or another program",
+        "killed; who sent SIGKILL is unknown: the kernel for lack of memory, a user, or another program",
         "被SIGKILL终止；发送者未知：内核OOM、人为或其他程序",
         {Cause.HOST_MEMORY: Weight.WEAK, Cause.WORKER_CRASH: Weight.WEAK},
         {},
