@@ -117,7 +117,7 @@ def settings_page() -> str:
 
 def settings_page_zh() -> str:
     """Return the text of docs/settings.zh.md."""
-    return CHINESE["pages"]["settings"] + _settings(_in_chinese("settings", setting_meanings()))
+    return str(CHINESE["pages"]["settings"]) + _settings(_in_chinese("settings", setting_meanings()))
 
 
 def _settings(meanings: Mapping[str, str]) -> str:
@@ -136,7 +136,7 @@ def thresholds_page() -> str:
 
 def thresholds_page_zh() -> str:
     """Return the text of docs/thresholds.zh.md."""
-    return CHINESE["pages"]["thresholds"] + _thresholds(_in_chinese("thresholds", threshold_meanings()), UNITS_ZH)
+    return str(CHINESE["pages"]["thresholds"]) + _thresholds(_in_chinese("thresholds", threshold_meanings()), UNITS_ZH)
 
 
 def _thresholds(meanings: Mapping[str, str], units: Mapping[str, str]) -> str:

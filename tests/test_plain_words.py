@@ -24,7 +24,7 @@ REPLACED = {
     r"deaf": "reporting outage",
     r"silent(?!(?: data)? corruption)|falls? silent|silence": "does not report, missing heartbeat",
     r"(?:is|are|was|were|not) to blame|blam(?:e|es|ed|ing)": "faulty, suspected",
-    r"(?:for|needs|by|of|from) a person|a person(?:'s)? (?:is|must|acts?|stops?|stopped|started|word)": "operator, user",
+    r"(?:for|needs|by|of|from) a person|a person(?:'s)? (?:is|must|acts?|stop\w*|started|word)": "operator, user",
     r"wh(?:o|at|om|ich)ever": "the noun",
     r"(?:no|some|any)body": "the noun",
     r"speaks? (?:for|against|of)": "is evidence for, is evidence against",

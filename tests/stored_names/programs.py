@@ -9,7 +9,6 @@ import textwrap
 import tomllib
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import gpu_recovery_client
 import typer
@@ -42,7 +41,7 @@ def commands() -> dict[str, Any]:
     """The verbs of `gpu-recovery` and of the simulator with their arguments and options, and the console scripts."""
     return {
         "gpu-recovery": dict(_verbs(typer.main.get_command(cli_app.app), "gpu-recovery")),
-        "simulator": dict(_parsers(_parser_of_the_simulator(), "simulate")),
+        "simulator": dict(_parsers(simulator.build_parser(), "simulate")),
         "scripts": sorted([each for project in PROJECTS for each in _scripts(project)]),
     }
 
@@ -86,23 +85,6 @@ def _argument(one: Any) -> str:
 def _option(one: Any) -> str:
     takes = "" if one.is_flag else " VALUE..." if one.multiple else " VALUE"
     return "/".join([*one.opts, *one.secondary_opts]) + takes + (" (needed)" if one.required else "")
-
-
-class _Built(Exception):
-    """Carries the parser that `main` built out of it, before it reads any argument."""
-
-
-def _parser_of_the_simulator() -> argparse.ArgumentParser:
-    def built(parser: argparse.ArgumentParser, *arguments: object) -> None:
-        raise _Built(parser)
-
-    try:
-        with patch.object(argparse.ArgumentParser, "parse_args", built):
-            simulator.main([])
-    except _Built as caught:
-        parser: argparse.ArgumentParser = caught.args[0]
-        return parser
-    raise AssertionError("the simulator has read no argument")
 
 
 def _parsers(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, Any]]:
