@@ -23,7 +23,7 @@ from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_check import CheckOutcome, Verdict, is_cured_by_reset
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.log_location import place_of
 from gpu_recovery.ports.errors import TryAgainSoon, VerdictUnreadable
@@ -157,6 +157,12 @@ class AwsActions(ClusterActions):
         self._s3.put_object(**request)
 
 
+def _recovery_actions(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the driver's recovery action of each GPU in a verdict document; () if the driver did not answer."""
+    driver = document.get("driver") or {}
+    return () if driver.get("silent") else tuple(str(gpu.get("recovery_action")) for gpu in driver.get("gpus") or ())
+
+
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
     """Parse the verdict document of a health check.
 
@@ -179,6 +185,7 @@ def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
             str(document.get("summary", "")),
             document.get("boot_id"),
             time_of(document.get("booted_at")),
+            is_cured_by_reset(CheckOutcome(document["outcome"]), _recovery_actions(document)),
         )
     except (ValueError, KeyError, AttributeError) as error:
         raise VerdictUnreadable(f"the document of {check_id} is no verdict: {error}") from error
