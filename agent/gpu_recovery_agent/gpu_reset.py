@@ -47,6 +47,7 @@ class GpuReset:
         self._command, self._proc, self._environment = tuple(command), host_proc, environment
         self._state, self._log, self._now, self._program = state, log, now, child
         self._child: ChildProcess | None = None
+        self._answer: bytes | None = None
         self._order, self._kill_at, self._killed = "", 0.0, False
 
     @property
@@ -60,8 +61,13 @@ class GpuReset:
         return self._child is not None
 
     def report(self) -> dict[str, Any] | None:
-        """Return the field `reset` of a report; None if the agent resets no GPUs."""
-        return dict(self._state.reset) if self.is_able else None
+        """Return the field `reset` of a report; None if the agent resets no GPUs.
+
+        While a reset is under way, the field is empty. The stored result stands in case that the agent is killed.
+        """
+        if not self.is_able:
+            return None
+        return {} if self.is_running else dict(self._state.reset)
 
     def is_new(self, commands: Sequence[ServerCommand]) -> bool:
         """Return whether the commands of a response order a reset that has not begun."""
@@ -72,7 +78,7 @@ class GpuReset:
         command = self._next(commands)
         if command is None:
             return
-        self._order, self._killed = command.id, False
+        self._order, self._killed, self._answer = command.id, False, None
         self._kill_at = self._now() + command.grace_s
         self._log.write(f"order {command.id}: the GPUs are reset")
         self._finish(False, "the agent ended during the reset")  # what stays if the agent is killed now
@@ -85,7 +91,7 @@ class GpuReset:
         """Look after the child. Return True when the reset has ended, so that it is reported at once."""
         if self._child is None:
             return False
-        line = self._child.read_response()
+        self._answer = self._child.read_response() or self._answer
         status = self._child.poll()
         if status is None:
             if self._now() >= self._kill_at and not self._killed:
@@ -96,7 +102,7 @@ class GpuReset:
         if self._killed:
             self._finish(False, "the reset did not end in time")
         else:
-            self._finish(*_read(line, status))
+            self._finish(*_read(self._answer, status))
         return True
 
     def close(self) -> None:

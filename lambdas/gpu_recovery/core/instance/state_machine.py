@@ -283,6 +283,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.RESETTING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.RESETTING),
     (_S.RESETTING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.RESETTING),
     (_S.RESETTING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.RESETTING),
+    (_S.RESETTING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.RESETTING, events.ResetEnded): Transition.to(gpu_reset.reset_ended, _S.VERIFYING, *_REPAIR),
     (_S.RESETTING, events.InstanceBooted): Transition.to(gpu_reset.booted_while_resetting, _S.RESETTING, _S.VERIFYING),
     (_S.RESETTING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
@@ -371,7 +372,7 @@ _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
 _NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.RESETTING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING)
 IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
-    **ignored("a repair is under way", events.RepairRequested, *BEING_REPAIRED),
+    **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING),
     **ignored("no reset is under way", events.ResetEnded, *(status for status in _S if status is not _S.RESETTING)),
     **ignored("it has left the cluster", events.RepairRequested, _S.GONE),
     **ignored("no repair is under way", events.RepairRefused, *_NOT_REPAIRED),
