@@ -263,7 +263,8 @@ class Checks:
         if scripted is None or scripted.document:
             summary = _SUMMARIES[outcome]
             booted_at = instance.booted_at + self.skew.get(instance.instance_id, timedelta())
-            resets = is_cured_by_reset(outcome, [recovery_action(fault.kind) for fault in instance.faults.values()])
+            actions = {n: recovery_action(instance.faults[gpu].kind) for n, gpu in _faulty(instance)}
+            resets = is_cured_by_reset(outcome, actions, actions)
             verdict = Verdict(outcome, summary, instance.boot_id, booted_at, resets)
             check_id = environment(task)["CHECK_ID"]
             self.bucket[check_id] = verdict
@@ -303,6 +304,11 @@ def as_far_as_read(outcome: CheckOutcome, variables: Mapping[str, str]) -> Check
     except CheckSettingsError:
         return CheckOutcome.INCONCLUSIVE
     return CheckOutcome(max([HealthOutcome(outcome), *unread], key=lambda reported: reported.gravity))
+
+
+def _faulty(instance: ModelInstance) -> list[tuple[int, str]]:
+    """Return the faulty GPUs of the instance, each with its index."""
+    return [(n, gpu) for n, gpu in enumerate(instance.gpus) if gpu in instance.faults]
 
 
 def recovery_action(kind: str) -> str:

@@ -112,6 +112,7 @@ def test_gpus_that_a_process_uses_are_not_reset(place: Place) -> None:
 
 
 def test_the_answer_of_the_driver_is_told(place: Place) -> None:
+    """The end of the output of nvidia-smi, and its exit status."""
     place.program("echo 'GPU 0000:1E: In use by another client'; exit 255")
     told = place.ends() or {}
     assert (told["done"], told["sentence"]) == (
@@ -121,6 +122,7 @@ def test_the_answer_of_the_driver_is_told(place: Place) -> None:
 
 
 def test_a_reset_that_never_ends_is_given_up(place: Place) -> None:
+    """It is not reported as ended before that, though its failure is stored from its beginning."""
     place.program("sleep 600")
     place.reset.begin([order()])
     wait_until(lambda: "--gpu-reset" in place.calls)
@@ -142,6 +144,7 @@ def test_an_agent_that_is_killed_during_the_reset_says_so_later(place: Place) ->
 
 
 def test_an_agent_without_the_setting_resets_nothing_and_says_nothing(place: Place) -> None:
+    """An order does not change that."""
     off = GpuReset((), place.proc, {}, place.state, AgentLog())
     off.begin([order()])
     assert off.report() is None and not off.is_running and place.calls == []
@@ -152,6 +155,7 @@ def test_an_agent_without_the_setting_resets_nothing_and_says_nothing(place: Pla
     [("", ()), ("off", ()), ("on", RESET_COMMAND), ("/opt/reset 'all GPUs'", ("/opt/reset", "all GPUs"))],
 )
 def test_the_setting_is_a_switch_or_a_command_line(value: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    """`on` stands for the command of nvidia-smi."""
     variables = {"GPU_RECOVERY_API_URL": "https://api.example.com", "GPU_RECOVERY_TOKEN": "t", "HOME": str(tmp_path)}
     settings = AgentSettings.from_environment({**variables, "GPU_RECOVERY_GPU_RESET": value})
     assert settings.reset_command == command

@@ -54,6 +54,7 @@ def test_the_end_of_another_reset_changes_nothing(scene: Scene) -> None:
 
 
 def test_a_report_says_whether_its_agent_can_reset_gpus() -> None:
+    """An empty object means that it can and has reset none; a malformed result is refused."""
     body = {"boot_id": "0" * 8 + "-0000-0000-0000-" + "0" * 12, "uptime_s": 5.0, "sequence": 1}
     none, able = parse_report(IDS[0], body), parse_report(IDS[0], {**body, "reset": {}})
     assert (none.resets, none.reset, able.resets, able.reset) == (False, None, True, None)

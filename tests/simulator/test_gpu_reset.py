@@ -11,7 +11,10 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model.statuses import CuredBy
+from simulator.trials import generator, gpu_resets
+from simulator.trials.trial import play
 from simulator.world import World
+from tests import tiers
 
 POLICY = replace(PRESETS[Preset.ADAPTIVE], gpu_reset=True)
 
@@ -121,3 +124,11 @@ def test_nothing_is_reset_that_should_not_be(kind: str, policy: Any) -> None:
     world, _, sick = broken(kind=kind, policy=policy)
     assert "RESETTING" not in until_back(world, sick)
     assert (resets(world), boots(world)) == (0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", tiers.seeds(400, default=5))
+def test_no_invariant_breaks_however_resets_end(seed: int) -> None:
+    """Resets fail, never end, do not cure, and lose their agents, in runs with every other fault."""
+    played = play(gpu_resets.scenario_of(seed), generator.in_passing(seed), begun=gpu_resets.resets_of(seed))
+    assert not played.violations, played.violations

@@ -157,10 +157,12 @@ class AwsActions(ClusterActions):
         self._s3.put_object(**request)
 
 
-def _recovery_actions(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the driver's recovery action of each GPU in a verdict document; () if the driver did not answer."""
-    driver = document.get("driver") or {}
-    return () if driver.get("silent") else tuple(str(gpu.get("recovery_action")) for gpu in driver.get("gpus") or ())
+def _is_cured_by_reset(outcome: CheckOutcome, document: Mapping[str, Any]) -> bool:
+    """Return whether the verdict document asks for no more than a reset of GPUs."""
+    driver, findings = document.get("driver") or {}, document.get("findings") or ()
+    actions = {gpu["index"]: str(gpu.get("recovery_action")) for gpu in driver.get("gpus") or ()}
+    faulty = [finding.get("gpu_index") for finding in findings if finding.get("remedy") == "REBOOT_INSTANCE"]
+    return not driver.get("silent") and is_cured_by_reset(outcome, actions, faulty)
 
 
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
@@ -180,12 +182,13 @@ def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
         document: Mapping[str, Any] = json.loads(body)
         if document.get("check_id") != check_id:
             return None
+        outcome = CheckOutcome(document["outcome"])
         return Verdict(
-            CheckOutcome(document["outcome"]),
+            outcome,
             str(document.get("summary", "")),
             document.get("boot_id"),
             time_of(document.get("booted_at")),
-            is_cured_by_reset(CheckOutcome(document["outcome"]), _recovery_actions(document)),
+            _is_cured_by_reset(outcome, document),
         )
     except (ValueError, KeyError, AttributeError) as error:
         raise VerdictUnreadable(f"the document of {check_id} is no verdict: {error}") from error

@@ -7,7 +7,7 @@ inside the container.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -70,15 +70,19 @@ ASK_NOTHING = ("NONE", "UNKNOWN")
 """Recovery actions of a GPU that ask for nothing."""
 
 
-def is_cured_by_reset(outcome: CheckOutcome, actions: Iterable[str]) -> bool:
-    """Return whether a reset of the GPUs is enough: the driver asks for a reset of some GPUs, and for nothing more.
+def is_cured_by_reset(outcome: CheckOutcome, actions: Mapping[int, str], faulty: Collection[int | None]) -> bool:
+    """Return whether a reset of the GPUs is enough.
+
+    The driver must ask for a reset of GPUs and for nothing more, and no other GPU may be faulty.
 
     Args:
         outcome: outcome of the check.
-        actions: the driver's recovery action of each GPU, as the verdict document names it.
+        actions: the driver's recovery action of each GPU by its index, as the verdict document names it.
+        faulty: the GPU of each finding that asks for a reboot; None for a finding about the whole instance.
     """
-    asked = [action for action in actions if action not in ASK_NOTHING]
-    return outcome is CheckOutcome.REBOOT and bool(asked) and all(action in CURED_BY_RESET for action in asked)
+    asked = {index: action for index, action in actions.items() if action not in ASK_NOTHING}
+    only_resets = bool(asked) and all(action in CURED_BY_RESET for action in asked.values())
+    return outcome is CheckOutcome.REBOOT and only_resets and set(faulty) <= set(asked)
 
 
 def verdict_of(exit_code: int | None, document: Verdict | None, *, document_required: bool) -> Verdict:
