@@ -28,7 +28,7 @@ from gpu_recovery.core.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import IN_REPAIR, Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
@@ -440,7 +440,7 @@ class World(WorldView):
 
     def is_quiet(self) -> bool:
         """Return whether no record has a pending command and no instance is being checked or repaired."""
-        busy = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
+        busy = (InstanceStatus.CHECKING, *IN_REPAIR)
         records: list[Any] = [*self.jobs(), *self.instances()]
         return not any(record.commands or record.status in busy for record in records)
 

@@ -15,6 +15,7 @@ from typing import Any
 from gpu_recovery_agent import clock, systemd
 from gpu_recovery_agent.commands import CommandRunner
 from gpu_recovery_agent.credentials import credentials_of
+from gpu_recovery_agent.gpu_reset import GpuReset
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.outbox import Outbox
@@ -52,6 +53,7 @@ class Agent:
         self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
         self._orders = RankOrders(settings.running_folder, log)
         self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader, orders=self._orders)
+        self._reset = GpuReset(settings.reset_command, settings.host_proc, environment, self._state, log)
         self._outbox = Outbox(boot_id, self._state, self._running, log, settings.inventory_s)
         self._reporter = Reporter(
             credentials_of(settings, environment), self._state, ReportsEndpoint(settings.reports_url), log
@@ -80,6 +82,7 @@ class Agent:
             self._notify.notify(systemd.STOPPING)
             self._state.save()
             self._nvml.close()
+            self._reset.close()
             self._reader.close()
             self._kernel_log.close()
             self._socket.close()
@@ -90,7 +93,9 @@ class Agent:
         xids = self._kernel_log.poll()
         is_urgent = self._socket.poll(clock.uptime_s())
         self._orders.touch_agent_file()
-        if self._settings.nvml:
+        if self._reset.poll():
+            self._schedule.urgent(clock.monotonic_s())
+        if self._settings.nvml and not self._reset.is_running:
             self._nvml.poll()
         if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
@@ -152,6 +157,9 @@ class Agent:
             for refused in answer.refused:
                 self._log.once(f"refused {refused}", f"refused: {refused}")
             self._commands.add(answer.commands, self._all_live)
+            if self._reset.is_new(answer.commands):
+                self._nvml.pause()
+                self._reset.begin(answer.commands)
             self._state.save()
         else:
             self._log.once("report", f"{answer.why}: the report is dropped")
@@ -176,6 +184,7 @@ class Agent:
             return facts  # an exit that is sent alone
         return replace(
             facts,
+            reset=self._reset.report(),
             diagnosis=self._socket.batch(),
             diagnosis_lost=self._socket.lost,
             utilization=gpu_health.utilization(self._nvml.current),

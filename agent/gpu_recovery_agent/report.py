@@ -31,6 +31,7 @@ class ReportContent:
     `inventory` is None where it is not wanted; `uuids` are the UUIDs of the GPUs by address. `diagnosis` holds
     observations of training processes; `diagnosis_lost` is the number of observations that were lost before they
     reached the agent's report. `utilization` is that of each GPU in percent, empty where NVML is not read.
+    `reset` is how the last reset of the GPUs ended; None if the agent resets none.
     """
 
     boot_id: str
@@ -44,6 +45,7 @@ class ReportContent:
     diagnosis: Sequence[QueuedObservation] = ()
     diagnosis_lost: int = 0
     utilization: Sequence[int | None] = ()
+    reset: dict[str, Any] | None = None
 
     @property
     def mark(self) -> str:
@@ -56,6 +58,7 @@ class ReportContent:
                 self.health and self.health.status,
                 self.digest,
                 self.inventory is not None,
+                self.reset,
                 [observation.number for observation in self.diagnosis],
             )
         )
@@ -97,6 +100,8 @@ def body(
         report["sxids"] = sxids
     if facts.inventory is not None:
         report["inventory"] = facts.inventory
+    if facts.reset is not None:
+        report["reset"] = facts.reset
     if facts.diagnosis:
         report["diagnosis"] = [observation.to_json(uptime_s) for observation in facts.diagnosis]
     if facts.diagnosis_lost:

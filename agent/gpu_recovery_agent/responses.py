@@ -17,7 +17,8 @@ DENIALS = ("missing_token", "invalid_token", "invalid_signer")
 """Error codes with which the API itself refuses credentials."""
 STALE_SEQUENCE, ANOTHER_AGENT = "stale_sequence", "another_agent"
 COMMANDS_MAX = 64
-KINDS = ("suspend", "stop", HOLD, START)
+RESET = "reset"
+KINDS = ("suspend", "stop", HOLD, START, RESET)
 """Kinds of commands that this agent can carry out."""
 WAIT_MAX_S = 3_600.0
 GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
@@ -39,7 +40,9 @@ class ResponseKind(StrEnum):
 
 @dataclass(frozen=True)
 class ServerCommand:
-    """A command of the server: `suspend`, `stop` or `hold` an attempt, or `start` the next in its container.
+    """A command of the server: `suspend`, `stop` or `hold` an attempt, or `start` the next in its container; `reset`.
+
+    `reset` is about the GPUs of the instance. Its `job` is empty.
 
     `environment` holds the variables of the attempt that `start` starts.
     """
@@ -140,6 +143,7 @@ def _command(entry: Any) -> ServerCommand | None:
         return None
     command_id, kind, job = name(entry.get("id")), entry.get("kind"), name(entry.get("job"))
     attempt, grace_s = whole(entry.get("attempt"), least=0), _seconds(entry.get("grace_s"), 0.0, GRACE_MAX_S)
+    job = "" if kind == RESET else job
     if command_id is None or job is None or attempt is None or kind not in KINDS:
         return None
     given = entry.get("environment")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ REPORTS, SIGNED_REPORTS = "/api/v1/reports", "/api/v1/signed/reports"
 REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
+RESET_COMMAND = ("nvidia-smi", "--gpu-reset")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -28,6 +30,7 @@ class AgentSettings:
     Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
     are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
     training processes; None disables it. The agent touches `alive_file` at each turn of its loop; None: no file.
+    `reset_command` resets all GPUs; it is empty if the agent resets none.
     """
 
     reports_url: str
@@ -46,6 +49,7 @@ class AgentSettings:
     region: str = ""
     socket: Path | None = None
     alive_file: Path | None = None
+    reset_command: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
@@ -68,6 +72,7 @@ class AgentSettings:
             interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
             poll_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
             nvml_deadline_s=_milliseconds(environment, "GPU_RECOVERY_NVML_DEADLINE_MS", 30_000, least=10),
+            reset_command=_reset_command(environment),
             inventory_s=_milliseconds(environment, "GPU_RECOVERY_INVENTORY_MS", 300_000, least=10),
         )
 
@@ -138,6 +143,17 @@ def _ecs_agent(environment: Mapping[str, str]) -> str | None:
     if parts.scheme != "http" or (parts.hostname or "") not in LOOPBACK:
         raise AgentSettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
     return text.rstrip("/")
+
+
+def _reset_command(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command that resets all GPUs: that of nvidia-smi if the variable is `on`, or the value itself."""
+    text = environment.get("GPU_RECOVERY_GPU_RESET", "").strip() or "off"
+    if text in ("on", "off"):
+        return RESET_COMMAND if text == "on" else ()
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise AgentSettingsError(f"GPU_RECOVERY_GPU_RESET is {text!r}, which is no command line: {error}") from None
 
 
 def _switch(environment: Mapping[str, str], variable: str) -> bool:

@@ -34,7 +34,7 @@ class AgentState:
     `sequence` is the last sequence number used. `reported_s` is the time of the newest reported XID on the clock of
     the kernel log. `executed` holds the commands that were executed, and when, in seconds since the boot. `unreported`
     holds errors of the kernel log that the server has not received: a reboot empties that log, so the agent of the
-    next boot reports them.
+    next boot reports them. `reset` is the last reset of the GPUs as reports tell of it, empty without one.
     """
 
     def __init__(self, folder: Path, boot_id: str, log: AgentLog) -> None:
@@ -44,6 +44,7 @@ class AgentState:
         self.reported_s = -1.0
         self.executed: dict[str, float] = {}
         self.unreported: list[Xid] = []
+        self.reset: dict[str, Any] = {}
 
     def open(self) -> None:
         """Take the lock and read the stored state.
@@ -88,6 +89,7 @@ class AgentState:
             "sequence": self.sequence,
             "told_s": self.reported_s,
             "obeyed": self.executed,
+            **({"reset": self.reset} if self.reset else {}),
             "untold": [asdict(xid) for xid in self.unreported[-UNREPORTED_MAX:]],
         }
         try:
@@ -121,6 +123,8 @@ class AgentState:
         self.reported_s = (
             float(reported) if isinstance(reported, int | float) and not isinstance(reported, bool) else -1.0
         )
+        if isinstance(content.get("reset"), dict):
+            self.reset = content["reset"]
         if isinstance(executed, dict):
             self.executed = {key: float(at) for key, at in executed.items() if isinstance(at, int | float)}
 

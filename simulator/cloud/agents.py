@@ -20,6 +20,7 @@ from gpu_recovery.core.heartbeat import (
     GpuHealth,
     RankExit,
     ReceivedObservation,
+    ReportedReset,
     ReportedXid,
     RunningRank,
 )
@@ -34,9 +35,11 @@ from gpu_recovery.ports.errors import (
 )
 
 from sandbox.cluster.instance_folder import pci_address
+from sandbox.cluster.model.instances import gpus_reset
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT
+from simulator.invariants.records import reset_under_ranks
 from simulator.world_view import WorldView
 
 INTERVAL_S = 15
@@ -51,7 +54,9 @@ WARM_UP = 5
 """First steps that the library leaves out of its step times."""
 NODE_API = "node_api"
 """Name of the function that receives the reports."""
-XIDS = {"xid79": 79, "ecc": 48}
+RESET_S = 10.0
+"""Virtual seconds of a reset of the GPUs."""
+XIDS = {"xid79": 79, "xid119": 119, "ecc": 48}
 """XID that the kernel logs, by kind of fault. The kernel logs no hidden fault."""
 _DIGEST = "gpus"
 _GAUGES_EVERY = GAUGES_EVERY_S // INTERVAL_S
@@ -75,6 +80,8 @@ class _Agent:
     """Ids of the stop commands that the agent has executed."""
     began: dict[str, datetime] = field(default_factory=dict)
     """Begin of each rank that has reported progress, by task id."""
+    reset: ReportedReset | None = None
+    """The last reset of the GPUs that has ended."""
     held_since: float | None = None
     """Time since which a rank is held, in seconds of the virtual clock; None if none is."""
 
@@ -93,6 +100,9 @@ class Agents:
         step_s: seconds of a training step, if the ranks report progress; None: they report none.
         stalled: jobs whose ranks make no progress, each with the time since which.
         paused: jobs whose programs have marked a phase without progress.
+        resets: how the next resets of GPUs end: True for a reset, False for an error, None if it never ends. The last
+            entry stands for all later resets. (): the agents reset no GPUs.
+        resets_done: number of resets that took place.
     """
 
     def __init__(self, world: WorldView) -> None:
@@ -107,6 +117,8 @@ class Agents:
         self.step_s: float | None = None
         self.stalled: dict[str, datetime] = {}
         self.paused: set[str] = set()
+        self.resets: tuple[bool | None, ...] = ()
+        self.resets_done = 0
         self.command_delays_s: tuple[float, ...] = (0.0,)
         """Seconds until a command to hold or start a rank takes effect, once for each time that it does."""
         self._soon: set[str] = set()
@@ -230,6 +242,8 @@ class Agents:
             digest=_DIGEST if self.sends_gauges else "",
             inventory=_inventory(instance) if self.sends_gauges and agent.sequence % _GAUGES_EVERY == 1 else None,
             observations=tuple(self._progress(instance, agent)),
+            resets=bool(self.resets),
+            reset=agent.reset,
         )
 
     def _progress(self, instance: ModelInstance, agent: _Agent) -> Iterator[ReceivedObservation]:
@@ -264,6 +278,9 @@ class Agents:
             if command.kind in (AgentCommandKind.HOLD, AgentCommandKind.START):
                 for seconds in self.command_delays_s:
                     self.world.timeline.after(seconds, self._order, instance.instance_id, command)
+            if command.kind is AgentCommandKind.RESET and command.order_id not in agent.executed:
+                agent.executed.add(command.order_id)
+                self.world.timeline.after(RESET_S, self._reset_gpus, instance, agent, command)
             if command.kind is not AgentCommandKind.STOP or command.order_id in agent.executed:
                 continue
             agent.executed.add(command.order_id)
@@ -273,6 +290,25 @@ class Agents:
                         f"the agent of {instance.instance_id} ends rank {rank.rank} of {rank.job_id}"
                     )
                     self.world.fleet.end(self.world.cluster.tasks[task_id], SIGKILL_EXIT, with_container=True)
+
+    def _reset_gpus(self, instance: ModelInstance, agent: _Agent, command: AgentCommand) -> None:
+        """Reset the GPUs of the instance, unless a process uses them or the instance has booted since the order."""
+        if agent.boot_id != instance.boot_id or not self._runs_on(instance.instance_id) or not self.resets:
+            return
+        works, *later = self.resets
+        self.resets = tuple(later) or self.resets
+        if works is None:
+            return
+        self.world.transcript.broken += reset_under_ranks(self.world, instance.instance_id)
+        users = [task for task in self.world.fleet.running() if task.instance_id == instance.instance_id]
+        works, sentence = works and not users, "a process uses the GPUs" if users else "the driver refused"
+        if works:
+            sentence = "the GPUs were reset"
+            self.world.transcript.happened(f"the GPUs of {instance.instance_id} are reset")
+            gpus_reset(instance)
+            self.resets_done += 1
+        agent.reset = ReportedReset(command.order_id, works, sentence)
+        self._report_in(instance.instance_id, NEWS_S)
 
     def _order(self, instance_id: str, command: AgentCommand) -> None:
         """Carry out a command to hold or to start a rank, as the wrapper of the rank does."""

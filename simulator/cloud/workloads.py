@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from gpu_recovery.core.health_check import EXIT_CODES, CheckOutcome, Verdict
+from gpu_recovery.core.health_check import EXIT_CODES, CheckOutcome, Verdict, is_cured_by_reset
 
 from health_check.remedies import OUTCOME_OF, HealthOutcome
 from health_check.settings import CheckSettings, CheckSettingsError
@@ -263,7 +263,9 @@ class Checks:
         if scripted is None or scripted.document:
             summary = _SUMMARIES[outcome]
             booted_at = instance.booted_at + self.skew.get(instance.instance_id, timedelta())
-            verdict = Verdict(outcome, summary, instance.boot_id, booted_at)
+            actions = {n: recovery_action(instance.faults[gpu].kind) for n, gpu in _faulty(instance)}
+            resets = is_cured_by_reset(outcome, actions, actions)
+            verdict = Verdict(outcome, summary, instance.boot_id, booted_at, resets)
             check_id = environment(task)["CHECK_ID"]
             self.bucket[check_id] = verdict
             self.on_document(environment(task)["VERDICT_KEY"], check_id, verdict)
@@ -302,6 +304,16 @@ def as_far_as_read(outcome: CheckOutcome, variables: Mapping[str, str]) -> Check
     except CheckSettingsError:
         return CheckOutcome.INCONCLUSIVE
     return CheckOutcome(max([HealthOutcome(outcome), *unread], key=lambda reported: reported.gravity))
+
+
+def _faulty(instance: ModelInstance) -> list[tuple[int, str]]:
+    """Return the faulty GPUs of the instance, each with its index."""
+    return [(n, gpu) for n, gpu in enumerate(instance.gpus) if gpu in instance.faults]
+
+
+def recovery_action(kind: str) -> str:
+    """Return the recovery action that the driver asks for after a fault of this kind."""
+    return {"xid119": "GPU_RESET", "xid79": "NODE_REBOOT", "ecc": "NODE_REBOOT"}.get(kind, "NONE")
 
 
 HIDDEN = "hidden"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class GpuBreaks(InstanceFault):
     """A GPU fails.
 
-    fault:    xid79, ecc, or hidden (no health check detects it).
-    cured_by: reboot, replace or never.
+    fault:    xid79, xid119 (the driver asks for a reset), ecc, or hidden (no health check detects it).
+    cured_by: reset, reboot, replace or never.
     """
 
     kind = "gpu"

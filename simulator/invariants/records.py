@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import IN_REPAIR, Instance, InstanceStatus, RepairLevel
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import due_at
@@ -67,7 +67,7 @@ def of_processes(
     yield from _claimed(world, running)
 
 
-_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
+_REPAIRED = (*IN_REPAIR, InstanceStatus.QUARANTINED)
 
 
 def _owners(instances: Iterable[Instance], adopted: Collection[str]) -> Iterator[str]:
@@ -197,7 +197,8 @@ def returned_to_work(world: WorldView, before: Instance, after: Instance) -> Ite
         yield f"I6: {after.instance_id} went from {before.status} back to work without a check"
     if after.boot_id != instance.boot_id:
         yield f"I6: {after.instance_id} works again, but the check saw another boot than the machine has"
-    if before.reboot is not None and instance.boot_id == before.reboot.boot_id:
+    booted = before.need is None or before.need.rung is not RepairLevel.RESET
+    if before.reboot is not None and booted and instance.boot_id == before.reboot.boot_id:
         yield f"I6: {after.instance_id} works again on the boot it had before it was to be rebooted"
     verdict = world.checks.bucket.get(before.check.check_id) if before.check is not None else None
     if verdict is None and not world.policy.require_verdict_document:
@@ -214,6 +215,14 @@ def rebooted(world: WorldView, instance_id: str) -> Iterator[str]:
         is_rank = "CHECK_ID" not in environment(task) and is_running(task, world.fleet.ranks)
         if task.instance_id == instance_id and is_rank and not ends_ranks:
             yield f"I12: {instance_id} is rebooted under {task.started_by}"
+
+
+def reset_under_ranks(world: WorldView, instance_id: str) -> Iterator[str]:
+    """I12 for a reset: the GPUs of an instance are not reset while a rank runs on it."""
+    for task in world.fleet.running():
+        is_rank = "CHECK_ID" not in environment(task) and is_running(task, world.fleet.ranks)
+        if task.instance_id == instance_id and is_rank:
+            yield f"I12: the GPUs of {instance_id} are reset under {task.started_by}"
 
 
 def cut_off(world: WorldView, instance_id: str, ordered_at: datetime) -> Iterator[str]:

@@ -200,6 +200,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.RepairRequested(at=now, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped"),
         events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
         events.RebootUncertain(at=now, epoch=record.epoch),
+        *(events.ResetEnded(at=now, epoch=record.epoch, done=done, sentence="it says so") for done in (True, False)),
         events.RepairRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
         events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back"),
         events.QuarantineRequested(at=now, by="ada", because="it is loud"),
@@ -219,6 +220,8 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
             for outcome in CheckOutcome
             for boot, booted in (("boot-1", NOW), (f"boot-{record.epoch + 1}", now), (None, None))
         ]
+        resets = Verdict(CheckOutcome.REBOOT, "said", "boot-1", NOW, reset=True)
+        told.append(events.CheckEnded(at=now, check_id=record.check.check_id, verdict=resets))
         if record.check.superseded:
             told += [
                 events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))

@@ -42,8 +42,8 @@ JOB_POLICIES = [
     for one in (replace(ADAPTIVE, restart_in_place=True), CLASSIC, OBSERVED)
 ]
 """The presets with few attempts, so that exploring comes to where they are used up. The first restarts in place."""
-INSTANCE_POLICIES = [replace(ADAPTIVE, replace=True), CLASSIC, OBSERVED]
-"""Policies of repairs: one that also replaces, one reboot and then a person, and no repair at all."""
+INSTANCE_POLICIES = [replace(ADAPTIVE, replace=True, gpu_reset=True), CLASSIC, replace(OBSERVED, gpu_reset=True)]
+"""Policies of repairs: one that also resets and replaces, one reboot and then a person, and no repair at all."""
 STATES_OF_FAST_TIER = 200
 """Number of records that the fast tier explores, the nearest to the first ones."""
 

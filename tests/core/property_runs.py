@@ -9,7 +9,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
-from gpu_recovery.core.instance.repair_proof import proves_end_of_orphans, proves_reboot
+from gpu_recovery.core.instance.repair_proof import is_reset, proves_end_of_orphans, proves_reboot
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from hypothesis import strategies as st
@@ -60,7 +60,7 @@ def works_only_after_proof(before: Instance, event: Any, after: Instance, policy
     assert isinstance(event, events.CheckEnded)
     if before.status is InstanceStatus.VERIFYING:
         assert event.verdict.outcome is CheckOutcome.HEALTHY
-        assert before.reboot is None or proves_reboot(before.reboot, event.verdict)
+        assert before.reboot is None or is_reset(before) or proves_reboot(before.reboot, event.verdict)
     else:
         assert not event.verdict.outcome.blames_hardware
         assert before.check is not None
@@ -88,6 +88,8 @@ def claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> N
         elif isinstance(event, events.CheckEnded):
             if orphaned and before.reboot is None:
                 assert proves_end_of_orphans(before, event.verdict)
+            elif is_reset(before):
+                assert orphaned and proves_end_of_orphans(before, event.verdict)
             elif before.reboot is None:  # given back by a person, or registered anew: its check had every GPU
                 assert event.verdict.outcome is CheckOutcome.HEALTHY
             else:

@@ -88,6 +88,11 @@ class NvmlSensor:
         if self._child is not None:
             self._child.close()
 
+    def pause(self) -> None:
+        """End the child, and read no GPU until the next `poll`."""
+        self.close()
+        self._child, self._asked_at, self._killed = None, None, False
+
     def _ask(self) -> None:
         try:
             if self._child is None:

@@ -15,6 +15,7 @@ STYLES = {
         "REBOOTING",
         "RECOVERING",
         "REPLACING",
+        "RESETTING",
         "SILENT",
         "STOPPING",
         "SUSPECT",

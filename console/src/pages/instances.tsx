@@ -67,7 +67,7 @@ const t = texts({
   },
 });
 const PAGE = 100;
-const STATUSES = ["AVAILABLE", "CHECKING", "REBOOTING", "REPLACING", "VERIFYING", "QUARANTINED"] as const;
+const STATUSES = ["AVAILABLE", "CHECKING", "RESETTING", "REBOOTING", "REPLACING", "VERIFYING", "QUARANTINED"] as const;
 const ORDERS = { id: "byId", since: "bySince", lemon: "byLemon" } as const;
 type Order = keyof typeof ORDERS;
 

@@ -239,7 +239,7 @@ function Gpus({ of }: { of: Answer }) {
             <dt>{t("checking")}</dt>
             <dd>{number(count("CHECKING"))}</dd>
             <dt>{t("underRepair")}</dt>
-            <dd>{number(count("REBOOTING", "REPLACING", "VERIFYING"))}</dd>
+            <dd>{number(count("RESETTING", "REBOOTING", "REPLACING", "VERIFYING"))}</dd>
             <dt>{t("quarantined")}</dt>
             <dd>{number(count("QUARANTINED"))}</dd>
             <dt>{t("silent")}</dt>

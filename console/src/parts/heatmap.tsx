@@ -83,6 +83,7 @@ const PATTERNS: Record<string, Pattern> = {
   free: "ring",
   used: "full",
   CHECKING: "dots",
+  RESETTING: "diagonal",
   REBOOTING: "diagonal",
   REPLACING: "stairs",
   VERIFYING: "target",
@@ -455,7 +456,7 @@ function Card({ fleet, position, layout, pinned }: { fleet: Fleet; version: numb
 }
 
 /** States in the order of the legend: what needs a look comes first. */
-const ORDER = ["QUARANTINED", "silent", "REBOOTING", "REPLACING", "CHECKING", "VERIFYING", "used", "free"];
+const ORDER = ["QUARANTINED", "silent", "RESETTING", "REBOOTING", "REPLACING", "CHECKING", "VERIFYING", "used", "free"];
 
 function Legend({ fleet, version, mode }: { fleet: Fleet; version: number; mode: Mode }) {
   const list = useRef<HTMLUListElement>(null);

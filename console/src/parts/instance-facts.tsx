@@ -58,6 +58,7 @@ export function mustAct(one: Schemas["InstanceSummary"] | Schemas["Instance"]): 
     case "QUARANTINED":
       return t(one.held !== null ? "actHeld" : "actRelease");
     case "CHECKING":
+    case "RESETTING":
     case "REBOOTING":
     case "REPLACING":
     case "VERIFYING":

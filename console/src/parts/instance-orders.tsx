@@ -104,7 +104,7 @@ function Quarantine({ one }: { one: One }) {
         </>
       )}
       {one.status === "CHECKING" && <p>{t("check")}</p>}
-      {["REBOOTING", "REPLACING", "VERIFYING"].includes(one.status) && <p>{t("repair", { status: wordsOf(one.status) })}</p>}
+      {["RESETTING", "REBOOTING", "REPLACING", "VERIFYING"].includes(one.status) && <p>{t("repair", { status: wordsOf(one.status) })}</p>}
       {waits && !(waits in one.claims) && <p>{t("waits", { job: waits })}</p>}
     </>
   );

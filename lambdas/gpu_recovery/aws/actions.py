@@ -23,7 +23,7 @@ from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_check import CheckOutcome, Verdict, is_cured_by_reset
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.log_location import place_of
 from gpu_recovery.ports.errors import TryAgainSoon, VerdictUnreadable
@@ -157,6 +157,14 @@ class AwsActions(ClusterActions):
         self._s3.put_object(**request)
 
 
+def _is_cured_by_reset(outcome: CheckOutcome, document: Mapping[str, Any]) -> bool:
+    """Return whether the verdict document asks for no more than a reset of GPUs."""
+    driver, findings = document.get("driver") or {}, document.get("findings") or ()
+    actions = {gpu["index"]: str(gpu.get("recovery_action")) for gpu in driver.get("gpus") or ()}
+    faulty = [finding.get("gpu_index") for finding in findings if finding.get("remedy") == "REBOOT_INSTANCE"]
+    return not driver.get("silent") and is_cured_by_reset(outcome, actions, faulty)
+
+
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
     """Parse the verdict document of a health check.
 
@@ -174,11 +182,13 @@ def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
         document: Mapping[str, Any] = json.loads(body)
         if document.get("check_id") != check_id:
             return None
+        outcome = CheckOutcome(document["outcome"])
         return Verdict(
-            CheckOutcome(document["outcome"]),
+            outcome,
             str(document.get("summary", "")),
             document.get("boot_id"),
             time_of(document.get("booted_at")),
+            _is_cured_by_reset(outcome, document),
         )
     except (ValueError, KeyError, AttributeError) as error:
         raise VerdictUnreadable(f"the document of {check_id} is no verdict: {error}") from error

@@ -140,6 +140,10 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
         update.set("holds", beat.holds)
     else:
         update.removed.append(update.name("holds"))
+    if beat.resets:
+        update.set("resets", True)
+    else:
+        update.removed.append(update.name("resets"))
     for log, rank in beat.ranks.items():
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:

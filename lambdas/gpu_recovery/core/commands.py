@@ -192,6 +192,13 @@ class ActivateInstance:
 
 
 @frozen_dataclass()
+class ResetGpus:
+    """Order the node agent to reset the GPUs of the instance. Applies only while it is RESETTING at `epoch`."""
+
+    epoch: int
+
+
+@frozen_dataclass()
 class RebootInstance:
     """Reboot the instance. Applies only while it is REBOOTING at `epoch`. A repeat first compares the boot."""
 
@@ -315,6 +322,7 @@ INSTANCE_COMMANDS = (
     ObserveInstance,
     DrainInstance,
     ActivateInstance,
+    ResetGpus,
     RebootInstance,
     ReplaceInstance,
     StartInstance,

@@ -7,6 +7,7 @@ inside the container.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -51,12 +52,37 @@ _NO_GPU_FOR_CONTAINERS = re.compile(r"nvidia-container-cli: |/dev/nvidia")
 
 @frozen_dataclass()
 class Verdict:
-    """Verdict of a finished check. `boot_id` and `booted_at` are the instance's values, read inside the container."""
+    """Verdict of a finished check. `boot_id` and `booted_at` are the instance's values, read inside the container.
+
+    reset: whether the outcome is REBOOT and the driver asks for no more than a reset of GPUs.
+    """
 
     outcome: CheckOutcome
     summary: str
     boot_id: str | None = None
     booted_at: datetime | None = None
+    reset: bool = False
+
+
+CURED_BY_RESET = ("GPU_RESET", "DRAIN_AND_RESET", "BUS_RESET")
+"""Recovery actions of the driver that a reset of the GPU carries out (`health_check/recovery_action.py`)."""
+ASK_NOTHING = ("NONE", "UNKNOWN")
+"""Recovery actions of a GPU that ask for nothing."""
+
+
+def is_cured_by_reset(outcome: CheckOutcome, actions: Mapping[int, str], faulty: Collection[int | None]) -> bool:
+    """Return whether a reset of the GPUs is enough.
+
+    The driver must ask for a reset of GPUs and for nothing more, and no other GPU may be faulty.
+
+    Args:
+        outcome: outcome of the check.
+        actions: the driver's recovery action of each GPU by its index, as the verdict document names it.
+        faulty: the GPU of each finding that asks for a reboot; None for a finding about the whole instance.
+    """
+    asked = {index: action for index, action in actions.items() if action not in ASK_NOTHING}
+    only_resets = bool(asked) and all(action in CURED_BY_RESET for action in asked.values())
+    return outcome is CheckOutcome.REBOOT and only_resets and set(faulty) <= set(asked)
 
 
 def verdict_of(exit_code: int | None, document: Verdict | None, *, document_required: bool) -> Verdict:

@@ -50,18 +50,21 @@ Each report gives the boot time again: the time of receipt minus the report's ag
 
 
 class AgentCommandKind(StrEnum):
-    """Kind of a command to a node agent about a rank."""
+    """Kind of a command to a node agent: about a rank, or about the GPUs of the instance."""
 
     SUSPEND = "suspend"
     STOP = "stop"
     HOLD = "hold"  # end the process of the rank and keep its container
     START = "start"  # start the next attempt in the container of a held rank
+    RESET = "reset"  # reset the GPUs of the instance once no process uses them
 
 
 @frozen_dataclass()
 class AgentCommand:
     """A command to the node agent of an instance, repeated in each response until it is withdrawn.
 
+    job_id:      the job; "" for RESET, which is about the instance.
+    attempt:     the attempt of the job; for RESET, the epoch of the instance.
     environment: for START, the variables of the next attempt, as pairs of name and value.
     next_attempt: for START, the attempt to start; 0 for every other kind.
     """
@@ -116,6 +119,20 @@ class RankExit:
     age_s: float = 0.0
     held: bool = False
     asked: bool = False
+
+
+@frozen_dataclass()
+class ReportedReset:
+    """The end of a reset of the GPUs, as the node agent reports it until the next reset.
+
+    order_id: the command that asked for the reset.
+    done:     whether the GPUs were reset.
+    sentence: what happened.
+    """
+
+    order_id: str
+    done: bool
+    sentence: str
 
 
 @frozen_dataclass()
@@ -197,6 +214,8 @@ class AgentReport:
     observations: observations of training processes, for a diagnosis.
     unread:       number of observations that could not be parsed.
     lost:         number of observations that were dropped before this report.
+    resets:       whether the agent is set up to reset the GPUs.
+    reset:        the last reset of this boot that has ended; None if there is none.
     """
 
     instance_id: str
@@ -219,6 +238,8 @@ class AgentReport:
     unread: int = 0
     lost: int = 0
     utilisation: str = ""
+    resets: bool = False
+    reset: ReportedReset | None = None
 
 
 @frozen_dataclass()
@@ -254,6 +275,7 @@ class Heartbeat:
     idle_since:   first report since which every report has shown all GPUs idle. None if a GPU works, or if the agent
         does not report the utilisation.
     holds:        running log ids, as text, of running ranks whose process can end without its container.
+    resets:       whether the agent is set up to reset the GPUs.
     """
 
     instance_id: str
@@ -277,6 +299,7 @@ class Heartbeat:
     utilisation: str = ""
     idle_since: datetime | None = None
     holds: tuple[str, ...] = ()
+    resets: bool = False
 
 
 class ReportFreshness(StrEnum):

@@ -147,6 +147,11 @@ class RecoveryPolicy:
 
     observe_only: bool = False
     """Whether decisions are only recorded and notified. No task is stopped; no instance is drained or repaired."""
+    gpu_reset: bool = False
+    """Whether a node agent resets the GPUs of its instance if the driver asks for that. If it fails, a reboot follows.
+
+    Only an agent that is set up for it does so (`GPU_RECOVERY_GPU_RESET`), so each instance type can be excluded.
+    """
     replace: bool = False
     """Whether instances may be terminated or stopped. If not, an operator replaces what reboots do not cure."""
     repair_budget_percent: int = 20
@@ -211,6 +216,8 @@ class RecoveryPolicy:
     """Upper bound in seconds of a container's `stopTimeout`. A job with a longer `stopTimeout` is refused."""
     check_timeout_s: int = 2_400
     """Seconds that an instance may be CHECKING."""
+    reset_timeout_s: int = 300
+    """Seconds that an instance may be RESETTING. Then it is rebooted."""
     reboot_timeout_s: int = 1_800
     """Seconds that an instance may be REBOOTING."""
     reboot_settle_s: int = 300

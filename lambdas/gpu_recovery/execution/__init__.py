@@ -54,6 +54,7 @@ HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandRe
     commands.DrainInstance: repairs.drain,
     commands.ActivateInstance: repairs.activate,
     commands.RebootInstance: repairs.reboot,
+    commands.ResetGpus: repairs.reset_gpus,
     commands.ReplaceInstance: repairs.replace_instance,
     commands.StartInstance: repairs.start_instance,
     commands.DeregisterInstance: repairs.deregister,

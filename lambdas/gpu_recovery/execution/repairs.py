@@ -7,6 +7,7 @@ from datetime import timedelta
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, instance_of_check
 from gpu_recovery.core.instance.escalation import is_withdrawn
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
@@ -26,7 +27,7 @@ REPAIR_DELAYS_MAX = 3
 After these delays the repair is held, and other repairs may begin. Three delays end before `reboot_settle_s`. After
 `reboot_settle_s` a check would look for proof of a reboot that was never requested.
 """
-OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
+OUT_OF_USE = (InstanceStatus.RESETTING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 """The statuses in which ECS places no task on an instance."""
 
 
@@ -41,6 +42,35 @@ def activate(context: ExecutionContext, instance: Instance, pending: PendingComm
     """Set the instance to ACTIVE in ECS, unless it is out of use or gone."""
     if instance.status not in (*OUT_OF_USE, InstanceStatus.GONE):
         context.actions.activate(instance)
+    return DONE
+
+
+RESET_GRACE_S = 120
+"""Seconds that the node agent gives the reset of all GPUs of its instance."""
+
+
+def reset_order_id(instance_id: str, epoch: int) -> str:
+    """Return the id of the order that lets the node agent reset the GPUs. The epoch tells one reset from another."""
+    return f"reset/{instance_id}/{epoch}"
+
+
+def reset_gpus(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Order the node agent to reset the GPUs. The answers to its reports repeat the order while it applies."""
+    command: commands.ResetGpus = pending.command
+    instance = _reloaded(context, instance)
+    if instance.status is not InstanceStatus.RESETTING or instance.epoch != command.epoch:
+        return DONE
+    stopped_by = _revalidate(context, instance, command.epoch, pending)
+    if stopped_by is not None:
+        return stopped_by
+    beat = context.store.load_heartbeats((instance.instance_id,)).get(instance.instance_id)
+    if beat is None or not beat.resets:
+        sentence = "its agent is not set up to reset GPUs"
+        ended = events.ResetEnded(at=context.now, epoch=command.epoch, done=False, sentence=sentence)
+        return _delivering(instance, ended)
+    order_id = reset_order_id(instance.instance_id, command.epoch)
+    order = AgentCommand(order_id, AgentCommandKind.RESET, "", command.epoch, RESET_GRACE_S)
+    context.store.add_agent_command(instance.instance_id, order)
     return DONE
 
 

@@ -33,6 +33,7 @@ from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
 from gpu_recovery.node_api.gpu_health import health_event, logged_before
+from gpu_recovery.node_api.gpu_resets import GpuResets
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.held_ranks import HeldRanks
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
@@ -78,11 +79,13 @@ class HeartbeatReceiver:
     lookup: RankLookup = field(init=False)
     health_warnings: HealthWarnings = field(init=False)
     held_ranks: HeldRanks = field(init=False)
+    gpu_resets: GpuResets = field(init=False)
 
     def __post_init__(self) -> None:
         self.lookup = RankLookup(self.recovery)
         self.health_warnings = HealthWarnings(self.warn)
         self.held_ranks = HeldRanks(self.recovery)
+        self.gpu_resets = GpuResets(self.recovery)
 
     def receive(self, report: AgentReport, spare: bool = True, by: str = BY_ROLE) -> ReportResponse:
         """Save the heartbeat of `report` and deliver the events that follow from it.
@@ -121,6 +124,8 @@ class HeartbeatReceiver:
         revived = self._deliver_returns(before, beat, report) if present and before is not None else 0
         self._handle_exits(report)
         self.held_ranks.confirm_starts(before, _flagged(report, ranks) if present else ())
+        if reset_ended := self.gpu_resets.ended(before, report):
+            self._handle_event(report.instance_id, reset_ended)
         health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
@@ -136,7 +141,10 @@ class HeartbeatReceiver:
             len(ranks),
             revived,
             inventory_missing or inventory_waits,
-            self._agent_commands(before, ranks, report) if present and _lists_ranks(report) else (),
+            (
+                *(self._agent_commands(before, ranks, report) if present and _lists_ranks(report) else ()),
+                *(self.gpu_resets.due(before) if present else ()),
+            ),
             refused,
             left_out,
         )
@@ -159,6 +167,7 @@ class HeartbeatReceiver:
             holds=tuple(str(rank.log_id) for rank in _flagged(report, ranks) if rank.holds and not rank.held),
             utilisation=report.utilisation if self.gauges is not None else "",
             idle_since=now if all_idle(report.utilisation) else None,
+            resets=report.resets,
         )
 
     def _save_heartbeat(self, beat: Heartbeat, present: bool, by: str) -> Heartbeat | None:
@@ -236,7 +245,7 @@ class HeartbeatReceiver:
         """
         if before is None or not before.orders:
             return ()
-        commands = before.orders.values()
+        commands = [order for order in before.orders.values() if order.kind is not AgentCommandKind.RESET]
         reported = report.running or ()
         running = {(rank.job_id, rank.attempt) for rank in (*ranks.values(), *reported)}
         unnamed = {rank.job_id for rank in reported if not rank.attempt}

@@ -14,7 +14,15 @@ from typing import Any
 from gpu_recovery.core.diagnosis import observation_codec
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.gpu_utilisation import utilisation_text
-from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RankExit, ReportedSxid, ReportedXid, RunningRank
+from gpu_recovery.core.heartbeat import (
+    AgentReport,
+    GpuHealth,
+    RankExit,
+    ReportedReset,
+    ReportedSxid,
+    ReportedXid,
+    RunningRank,
+)
 from gpu_recovery.core.job.adoption import JOB_ID
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
@@ -90,6 +98,8 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
         unread=unread,
         lost=observation_codec.counted(read.values.get("diagnosis_lost")),
         utilisation=utilisation,
+        resets=read.has("reset"),
+        reset=_reset(read),
     )
 
 
@@ -244,6 +254,14 @@ def _exit(read: _Object) -> RankExit:
         held=read.flag("held"),
         asked=read.flag("asked"),
     )
+
+
+def _reset(read: _Object) -> ReportedReset | None:
+    """Return the reset that has ended; None if the agent is only set up for resets, or is not."""
+    reset = read.child("reset")
+    if reset is None or not reset.has("order"):
+        return None
+    return ReportedReset(reset.text("order", NAME_MAX), reset.flag("done"), reset.text("sentence", SENTENCE_MAX, ""))
 
 
 def _xid(read: _Object) -> ReportedXid:

@@ -176,10 +176,15 @@ def came_back(
 ) -> OperationResult:
     """Boot the instance: it gets a new boot id and keeps its ARN. Faults that a reboot cures are gone."""
     instance.boot_id, instance.booted_at = cluster.ids.uuid("boot"), now
-    _cure(instance, {CuredBy.REBOOT})
+    _cure(instance, {CuredBy.RESET, CuredBy.REBOOT})
     instance.impaired.pop(StatusCheck.INSTANCE, None)
     instance.ecs_health.clear()  # the agent starts again, and its health checks with it
     return agent_reconnected(cluster, instance, now) if agent_connects else OperationResult({}, [])
+
+
+def gpus_reset(instance: ModelInstance) -> None:
+    """Reset the GPUs of the instance. Faults that a reset cures are gone; the boot stays."""
+    _cure(instance, {CuredBy.RESET})
 
 
 def _cure(instance: ModelInstance, by: set[CuredBy]) -> None:

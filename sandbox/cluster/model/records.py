@@ -87,7 +87,7 @@ class Task:
 
 @dataclass(frozen=True)
 class GpuFault:
-    """A fault of one GPU, which lasts until the repair `cured_by` happens. `kind`: xid79 or ecc."""
+    """A fault of one GPU, which lasts until the repair `cured_by` happens. `kind`: xid79, xid119 or ecc."""
 
     kind: str
     cured_by: CuredBy

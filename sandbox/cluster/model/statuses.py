@@ -52,8 +52,9 @@ class ProcessState(StrEnum):
 
 
 class CuredBy(StrEnum):
-    """The repair that cures a GPU fault: a reboot, a new host (stop and start), or none."""
+    """The least repair that cures a GPU fault: a reset of the GPU, a reboot, a new host (stop and start), or none."""
 
+    RESET = "reset"
     REBOOT = "reboot"
     REPLACE = "replace"
     NEVER = "never"

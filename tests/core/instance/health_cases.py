@@ -50,9 +50,17 @@ def replacing() -> Instance:
     return applied(tell(record, verdict_of(record, CheckOutcome.REPLACE), ON))
 
 
+def resetting() -> Instance:
+    """Return an instance whose GPUs are reset because the driver asks for that."""
+    record, policy = checking(ADAPTIVE), replace(ADAPTIVE, gpu_reset=True)
+    blamed = verdict_of(record, CheckOutcome.REBOOT)
+    return applied(tell(record, replace(blamed, verdict=replace(blamed.verdict, reset=True)), policy))
+
+
 IN_STATUS: dict[InstanceStatus, Any] = {
     S.AVAILABLE: available,
     S.CHECKING: checking,
+    S.RESETTING: resetting,
     S.REBOOTING: rebooting,
     S.REPLACING: replacing,
     S.VERIFYING: verifying,

@@ -42,9 +42,10 @@ from tests.core.build import (
 ACTING = replace(ADAPTIVE, replace=True)
 OBSERVED = replace(ACTING, observe_only=True)
 PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
-OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
+OUT_OF_USE = (InstanceStatus.RESETTING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 TOUCHING = (
     commands.DrainInstance,
+    commands.ResetGpus,
     commands.RebootInstance,
     commands.ReplaceInstance,
     commands.StartInstance,

@@ -26,6 +26,7 @@ from gpu_recovery.core.events.instance import (
     RepairHeld,
     RepairRefused,
     RepairRequested,
+    ResetEnded,
 )
 from gpu_recovery.core.events.job import (
     JOB_EVENTS,
@@ -103,6 +104,7 @@ __all__ = [
     "RepairHeld",
     "RepairRefused",
     "RepairRequested",
+    "ResetEnded",
     "ResourcesShort",
     "ResumeRequested",
     "StallReported",

@@ -94,6 +94,19 @@ class RebootUncertain(InstanceEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class ResetEnded(InstanceEvent):
+    """The reset of the GPUs of `epoch` has ended, as the node agent reports, or could not be ordered.
+
+    done:     whether the GPUs were reset.
+    sentence: what the agent reports, or why the reset could not be ordered.
+    """
+
+    epoch: int
+    done: bool
+    sentence: str
+
+
+@frozen_dataclass(kw_only=True)
 class RepairRefused(InstanceEvent):
     """EC2 refused the reboot or replacement of `epoch`; `sentence` says why."""
 
@@ -229,6 +242,7 @@ INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     CheckRequested,
     CheckEnded,
     RepairRequested,
+    ResetEnded,
     RebootUncertain,
     RepairRefused,
     RepairHeld,

@@ -26,6 +26,9 @@ def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | 
         case InstanceStatus.CHECKING:
             limit_s = DRAINED_CHECK_S if instance.drained_by_others else policy.check_timeout_s
             return context.now + duration(limit_s), check_poll_at
+        case InstanceStatus.RESETTING:
+            limit = context.now + duration(policy.reset_timeout_s)
+            return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.REBOOTING:
             limit = context.now + duration(policy.reboot_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at

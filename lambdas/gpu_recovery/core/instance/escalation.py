@@ -1,13 +1,15 @@
 """Escalation: the choice of the repair level, and the limits that hold a repair back.
 
-The repair levels are check, reboot, replace, operator. Every repair begins in `escalate`. It picks the level, which the
-fault history and the reboot limits can raise. Then it tests whether the repair may begin: no other job works on the
-instance, and repair budget, circuit breaker and pause allow it. A repair that may not begin is held. A held repair is
-tried again at every poll, and old evidence is re-validated first. After the hold timeout it goes to an operator.
+The repair levels are check, reset, reboot, replace, operator. Every repair begins in `escalate`. It picks the level,
+which the fault history and the reboot limits can raise. Then it tests whether the repair may begin: no other job works
+on the instance, and repair budget, circuit breaker and pause allow it. A repair that may not begin is held. A held
+repair is tried again at every poll, and old evidence is re-validated first. After the hold timeout it goes to an
+operator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,7 +31,7 @@ from gpu_recovery.core.instance.record import (
     RepairLevel,
     RepairNeed,
 )
-from gpu_recovery.core.policy import duration
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 EVIDENCE_CHARACTERS_MAX = 500
@@ -37,7 +39,12 @@ EVIDENCE_CHARACTERS_MAX = 500
 it."""
 HELD_RETRIES_PER_S, HELD_RETRY_S_MAX = 10, 600
 """Tries of held repairs in a second that the reconciler can make beside its other work, and the longest interval."""
-LEVEL_NAMES = {RepairLevel.CHECK: "its check", RepairLevel.REBOOT: "its reboot", RepairLevel.REPLACE: "its replacement"}
+LEVEL_NAMES = {
+    RepairLevel.CHECK: "its check",
+    RepairLevel.RESET: "the reset of its GPUs",
+    RepairLevel.REBOOT: "its reboot",
+    RepairLevel.REPLACE: "its replacement",
+}
 """Names of the repair levels in sentences."""
 
 
@@ -99,6 +106,8 @@ def escalated(instance: Instance, need: RepairNeed, context: DecisionContext) ->
 
     A reboot that only ends a rank is no cure, so the fault history does not change it.
     """
+    if need.rung is RepairLevel.RESET and (why := no_reset_reason(instance, context)):
+        need = replace(need, rung=RepairLevel.REBOOT, evidence=f"{need.evidence}; {why}")
     if need.rung is not RepairLevel.REBOOT or need.ends is not None:
         return need
     policy = context.policy
@@ -114,6 +123,25 @@ def escalated(instance: Instance, need: RepairNeed, context: DecisionContext) ->
     else:
         return need
     return replace(need, rung=RepairLevel.REPLACE, evidence=f"{need.evidence}; {why}")
+
+
+def no_reset_reason(instance: Instance, context: DecisionContext) -> str:
+    """Return why a reboot takes the place of a reset of the GPUs; "" if the reset may be tried.
+
+    Only the node agent can reset GPUs. A reset ends no rank, and is not repeated for the next fault.
+    """
+    policy = context.policy
+    if not policy.gpu_reset:
+        return "resets of GPUs are switched off"
+    if instance.silent_since is not None or not instance.agent_connected:
+        return "its agent cannot reset the GPUs now"
+    if instance.ranks_to_end or instance.orphaned_ranks:
+        return "only a reboot ends the ranks on it"
+    if instance.departure is not None and instance.departure.kind is DepartureKind.RETIREMENT:
+        return "its host is to be retired"
+    if instance.reset_at is not None and context.now - instance.reset_at < duration(policy.relapse_window_s):
+        return f"its GPUs were reset less than {policy.relapse_window_s} s ago"
+    return ""
 
 
 def blocked_reason(instance: Instance, need: RepairNeed, context: DecisionContext) -> str:
@@ -305,7 +333,11 @@ def begin(
     return repair(instance, need, reboot, f"{need.evidence}; {_DOING[need.rung]}", context, changes, orders)
 
 
-_DOING = {RepairLevel.REBOOT: "rebooting", RepairLevel.REPLACE: "replacing"}
+_DOING = {
+    RepairLevel.RESET: "resetting its GPUs",
+    RepairLevel.REBOOT: "rebooting",
+    RepairLevel.REPLACE: "replacing",
+}
 """Descriptions of the repairs in sentences."""
 
 
@@ -327,14 +359,15 @@ def repair(
     changes: dict[str, Any],
     orders: tuple[Any, ...],
 ) -> Step:
-    """Drain the instance, then reboot or replace it.
+    """Drain the instance, then reset its GPUs, reboot or replace it.
 
     The epoch rises, so that a placement or a command from before the repair is refused. The stored claims stay.
     """
-    policy, epoch = context.policy, instance.epoch + 1
-    replacing = need.rung is RepairLevel.REPLACE
-    limit = policy.replace_timeout_s if replacing else policy.reboot_timeout_s
-    timed = replace(reboot, deadline_at=reboot.deadline_at or context.now + duration(limit))
+    epoch = instance.epoch + 1
+    status, order, limit = _REPAIRS[need.rung]
+    timed = replace(reboot, deadline_at=reboot.deadline_at or context.now + duration(limit(context.policy)))
+    resets = need.rung is RepairLevel.RESET
+    begun = {"reset_at": context.now} if resets else {"reboots": (*_recent(instance, context), context.now)}
     drain_changes, draining = drain(instance)
     all_changes = {
         **drain_changes,
@@ -343,11 +376,17 @@ def repair(
         "need": need,
         "check": None,
         "reboot": timed,
-        "reboots": (*_recent(instance, context), context.now),
+        **begun,
     }
-    order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)
-    status = InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING
-    return Step(status, reason, all_changes, (*draining, order, *orders))
+    return Step(status, reason, all_changes, (*draining, order(epoch), *orders))
+
+
+_REPAIRS: dict[RepairLevel, tuple[InstanceStatus, Callable[[int], Any], Callable[[RecoveryPolicy], int]]] = {
+    RepairLevel.RESET: (InstanceStatus.RESETTING, commands.ResetGpus, lambda policy: policy.reset_timeout_s),
+    RepairLevel.REBOOT: (InstanceStatus.REBOOTING, commands.RebootInstance, lambda policy: policy.reboot_timeout_s),
+    RepairLevel.REPLACE: (InstanceStatus.REPLACING, commands.ReplaceInstance, lambda policy: policy.replace_timeout_s),
+}
+"""Status, command and time limit in seconds of each repair."""
 
 
 def deadline_of_quarantined(

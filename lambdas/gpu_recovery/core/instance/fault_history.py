@@ -23,7 +23,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import lemons
 from gpu_recovery.core.instance.lemons import WINDOW_S, LemonSignal, Signal
-from gpu_recovery.core.instance.record import Instance, RepairLevel
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairLevel
 from gpu_recovery.core.policy import PERCENT_MAX
 from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.xid import HARMLESS, NAMED_XID, class_of
@@ -125,7 +125,10 @@ def _needs_replacement(instance: Instance) -> bool:
 
 def _repair_never_began(before: Instance, after: Instance) -> bool:
     """Return whether the repair under way never began: its time was removed from the record again."""
-    return before.under_repair and not after.under_repair and after.reboots == before.reboots[:-1] != before.reboots
+    undone = after.reboots == before.reboots[:-1] != before.reboots
+    if before.status is InstanceStatus.RESETTING:
+        undone = after.reset_at is None
+    return before.under_repair and not after.under_repair and undone
 
 
 def _without_last(past: tuple[Signal, ...], kind: LemonSignal) -> tuple[Signal, ...]:

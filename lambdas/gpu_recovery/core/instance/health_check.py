@@ -231,7 +231,8 @@ def _blamed(
         reported = check_report(run, verdict.outcome, verdict.summary)
         reason = f"{verdict_text}; nothing more is repaired for {run.job_id}"
         return repair_given_up(instance, reason, context, {**changes, "blamed_at": context.now}, reported)
-    rung = RepairLevel.REPLACE if verdict.outcome is CheckOutcome.REPLACE else RepairLevel.REBOOT
+    gravest = RepairLevel.REPLACE if verdict.outcome is CheckOutcome.REPLACE else RepairLevel.REBOOT
+    rung = RepairLevel.RESET if verdict.reset else gravest
     return _to_repair(instance, run, (rung, verdict_text), (verdict.outcome, verdict.summary), changes, context)
 
 

@@ -13,7 +13,7 @@ from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
 
-_OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
+_OUT_OF_USE = (InstanceStatus.RESETTING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 _FACTS = (
     "boot_id",
     "booted_at",
@@ -29,6 +29,7 @@ _FACTS = (
 """Fields that describe the instance. They change in observe-only mode too."""
 _DESTRUCTIVE = (
     commands.DrainInstance,
+    commands.ResetGpus,
     commands.RebootInstance,
     commands.ReplaceInstance,
     commands.StartInstance,

@@ -20,6 +20,7 @@ class InstanceStatus(StrEnum):
 
     AVAILABLE = "AVAILABLE"
     CHECKING = "CHECKING"  # its health check
+    RESETTING = "RESETTING"  # its node agent to reset the GPUs
     REBOOTING = "REBOOTING"  # the reboot to take place
     REPLACING = "REPLACING"  # another instance in its place, or another host under it
     VERIFYING = "VERIFYING"  # the check that must prove the repair and pass before it works again
@@ -33,7 +34,7 @@ PRESENT = tuple(status for status in InstanceStatus if status is not InstanceSta
 
 IN_USE = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING)
 """The statuses of an instance without proved evidence against it."""
-BEING_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
+BEING_REPAIRED = (InstanceStatus.RESETTING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
 """The statuses of a repair that is being carried out."""
 IN_REPAIR = (*BEING_REPAIRED, InstanceStatus.VERIFYING)
 """The statuses from the start of a repair to the end of its check."""
@@ -151,9 +152,10 @@ class CheckRun:
 
 @frozen_dataclass()
 class Reboot:
-    """A reboot under way, or a stop and start, and the state of the instance before it.
+    """A repair under way: a reset of the GPUs, a reboot, or a stop and start; and the state of the instance before it.
 
-    The proof is a boot id other than `boot_id` and a boot later than `asked_at` by the instance's own clock.
+    The proof of a reset is the check that passes after it. The proof of every other repair is a boot id other than
+    `boot_id` and a boot later than `asked_at` by the instance's own clock.
 
     Attributes:
         uncertain: the function that requested the reboot died, so the request may have to be repeated.
@@ -196,6 +198,7 @@ class RepairLevel(StrEnum):
     """The repair levels, the lowest first. Above the last, only an operator can act."""
 
     CHECK = "CHECK"
+    RESET = "RESET"
     REBOOT = "REBOOT"
     REPLACE = "REPLACE"
 
@@ -367,6 +370,8 @@ class ListedInstance:
     """Time at which evidence last found the hardware faulty."""
     healed_at: datetime | None = None
     """Time at which the instance last came back from a repair with proof and a passed check."""
+    reset_at: datetime | None = None
+    """Time at which a reset of its GPUs last began. A fault soon after it leads to a reboot."""
     replaced_at: datetime | None = None
     """Time at which the instance last came back from a proved stop and start, which moved it to another host. The check
     result does not matter."""

@@ -41,6 +41,7 @@ from gpu_recovery.core.instance.repair_proof import (
     claims_left,
     confirm_ended,
     is_outlived,
+    is_reset,
     proves_end_of_orphans,
     proves_reboot,
     without_health_of,
@@ -112,7 +113,7 @@ def repair_of_verified(instance: Instance, event: events.RepairRequested, contex
 
     A reboot that is being verified ends the rank anyway.
     """
-    if instance.reboot is not None:
+    if instance.reboot is not None and not is_reset(instance):
         return Ignore("a repair is under way")
     if context.policy.observe_only:
         return Ignore("gpu-recovery is in observe-only mode, and its check continues")
@@ -196,7 +197,9 @@ def repair_held(instance: Instance, event: events.RepairHeld, context: DecisionC
         return _NO_REPAIR
     # The same evidence would be refused again at once. When it is outdated, a check re-validates it.
     retry_after_s = context.policy.evidence_stale_s
-    return hold(instance, instance.need, event.sentence, context, {"reboots": instance.reboots[:-1]}, (), retry_after_s)
+    is_reset = instance.status is InstanceStatus.RESETTING
+    changes: dict[str, Any] = {"reset_at": None} if is_reset else {"reboots": instance.reboots[:-1]}
+    return hold(instance, instance.need, event.sentence, context, changes, (), retry_after_s)
 
 
 def repair_overdue(
@@ -256,6 +259,8 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
         )
         return replace(again, commands=tuple(c for c in again.commands if not isinstance(c, commands.ActivateInstance)))
     seen["claims"], ends = claims_left(instance), confirm_ended(instance)
+    if instance.need is not None and is_reset(instance):
+        return _not_cured_by_reset(instance, instance.need, verdict, seen, context)
     if not verdict.outcome.blames_hardware or instance.need is None or reboot is None:
         return repair_given_up(instance, f"it did not pass its check: {verdict_text}", context, seen, ends)
     # A second reboot is tried only if replacing is switched off: it seldom cures what the first did not.
@@ -271,6 +276,19 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
     return escalate(
         replace(instance, replaced_at=seen.get("replaced_at", instance.replaced_at)), need, context, seen, ends
     )
+
+
+def _not_cured_by_reset(
+    instance: Instance, need: RepairNeed, verdict: Verdict, seen: dict[str, Any], context: DecisionContext
+) -> Step:
+    """Escalate an instance that has not passed the check after the reset of its GPUs."""
+    verdict_text = f"{verdict.outcome}: {verdict.summary}"
+    if verdict.outcome is CheckOutcome.CONFIGURATION:
+        return repair_given_up(instance, f"it did not pass its check: {verdict_text}", context, seen)
+    rung = RepairLevel.REPLACE if verdict.outcome is CheckOutcome.REPLACE else RepairLevel.REBOOT
+    evidence, boot_id = f"{verdict_text} after the reset of its GPUs", verdict.boot_id or instance.boot_id
+    uncured = replace(need, rung=rung, evidence=evidence, seen_at=context.now, boot_id=boot_id)
+    return escalate(instance, uncured, context, seen)
 
 
 def _ranks_ended(instance: Instance, run: CheckRun) -> Step:
@@ -292,12 +310,16 @@ def _on_another_host(instance: Instance, context: DecisionContext) -> dict[str, 
 def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], context: DecisionContext) -> Step:
     """Return the step that puts the instance back to work."""
     proved = "its repair is proved and its check passed" if run.proof_needed else "its check passed"
-    claims = claims_left(instance) if run.proof_needed else {}
+    keeps = run.proof_needed or is_reset(instance)
+    claims = claims_left(instance) if keeps else {}
     changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": claims, "orphans": None}
     if run.proof_needed:
-        changes |= {"healed_at": context.now, "health": without_health_of(instance.health, ON_THE_INSTANCE)}
+        changes["healed_at"] = context.now
+    if instance.reboot is not None:  # a reset is proved by the check alone
+        changes["health"] = without_health_of(instance.health, ON_THE_INSTANCE)
+        proved = "its repair is proved and its check passed"
     # After a release or a new registration, all ranks that ran on the instance before have ended.
-    ended_claims = () if run.proof_needed else tuple(instance.claims.items())
+    ended_claims = () if keeps else tuple(instance.claims.items())
     confirmed = [
         commands.ConfirmEnd(job, claim.attempt, "ended before its instance was released") for job, claim in ended_claims
     ]

@@ -9,7 +9,15 @@ from typing import Any
 from gpu_recovery.core.commands import ConfirmEnd
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.health_signals import HealthStatus
-from gpu_recovery.core.instance.record import CheckRun, Claim, HealthReport, Instance, RankOnInstance, Reboot
+from gpu_recovery.core.instance.record import (
+    CheckRun,
+    Claim,
+    HealthReport,
+    Instance,
+    RankOnInstance,
+    Reboot,
+    RepairLevel,
+)
 
 CLOCK_SKEW = timedelta(seconds=60)
 """Clock skew of an instance that is tolerated if its boot id has changed."""
@@ -61,9 +69,14 @@ def claims_left(instance: Instance) -> dict[str, Claim]:
     return {job: claim for job, claim in instance.claims.items() if RankOnInstance(job, claim.attempt) not in ended}
 
 
+def is_reset(instance: Instance) -> bool:
+    """Return whether the repair under way is a reset of the GPUs, which needs no boot and ends no rank."""
+    return instance.reboot is not None and instance.need is not None and instance.need.rung is RepairLevel.RESET
+
+
 def _ended_ranks(instance: Instance) -> tuple[RankOnInstance, ...]:
     """Return the ranks that the proved boot has ended: those that a reboot was requested for, and all orphans."""
-    reboot = instance.reboot
+    reboot = instance.reboot if not is_reset(instance) else None
     ends = (reboot.ends,) if reboot is not None and reboot.ends is not None else ()
     to_end = instance.ranks_to_end if reboot is not None else ()
     return tuple(dict.fromkeys((*ends, *to_end, *instance.orphaned_ranks)))

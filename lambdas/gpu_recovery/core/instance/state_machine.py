@@ -28,6 +28,7 @@ from gpu_recovery.core.fleet import (
 )
 from gpu_recovery.core.instance import (
     escalation,
+    gpu_reset,
     health_check,
     health_reports,
     interruptions,
@@ -41,7 +42,7 @@ from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.fault_history import updated_history
 from gpu_recovery.core.instance.notifications import begins_idle_repair, with_notifications
 from gpu_recovery.core.instance.observe_only import withheld
-from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import BEING_REPAIRED, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.published_events import with_instance_facts
@@ -140,7 +141,9 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
             return "about the last reported boot, or an earlier boot"
         case events.CheckEnded() if not health_check.is_awaited(instance, event):
             return "about another check than the check under way"
-        case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
+        case events.ResetEnded() | events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if (
+            event.epoch != instance.epoch
+        ):
             return "about another repair than the repair under way"
         case events.InstanceDeadlineReached() if event.deadline_at != instance.deadline_at:
             return "about a deadline that has moved"
@@ -247,6 +250,7 @@ def _fleet_after(
 _S = InstanceStatus
 _MONITORED = (_S.AVAILABLE, _S.CHECKING, _S.VERIFYING, _S.QUARANTINED)
 _REPAIR = (_S.REBOOTING, _S.REPLACING, _S.QUARANTINED)
+_RESET_OR_REPAIR = (_S.RESETTING, *_REPAIR)
 TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition] = {
     (_S.AVAILABLE, events.InstanceObserved): Transition.to(registration.observed, _S.AVAILABLE, _S.GONE),
     (_S.AVAILABLE, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
@@ -267,13 +271,26 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.CHECKING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.CHECKING),
     (_S.CHECKING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.CHECKING),
     (_S.CHECKING, events.CheckRequested): Transition.to(health_check.check_requested_while_checked, _S.CHECKING),
-    (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, _S.GONE, *_REPAIR),
+    (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, _S.GONE, *_RESET_OR_REPAIR),
     (_S.CHECKING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
     (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
         health_check.check_overdue, _S.CHECKING, _S.QUARANTINED, _S.AVAILABLE, _S.VERIFYING, _S.GONE
     ),
+    (_S.RESETTING, events.InstanceObserved): Transition.to(registration.observed, _S.RESETTING, _S.GONE),
+    (_S.RESETTING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.RESETTING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.RESETTING),
+    (_S.RESETTING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.RESETTING),
+    (_S.RESETTING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.RESETTING),
+    (_S.RESETTING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.RESETTING, events.ResetEnded): Transition.to(gpu_reset.reset_ended, _S.VERIFYING, *_REPAIR),
+    (_S.RESETTING, events.InstanceBooted): Transition.to(gpu_reset.booted_while_resetting, _S.RESETTING, _S.VERIFYING),
+    (_S.RESETTING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.RESETTING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
+    (_S.RESETTING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.RESETTING, events.InstanceLookDue): Transition.to(repair.poll_repair, _S.RESETTING),
+    (_S.RESETTING, events.InstanceDeadlineReached): Transition.to(gpu_reset.reset_overdue, *_REPAIR),
     (_S.REBOOTING, events.InstanceObserved): Transition.to(
         registration.observed_under_repair, _S.REBOOTING, _S.VERIFYING, _S.GONE
     ),
@@ -322,7 +339,9 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.QUARANTINED, events.RepairRequested): Transition.to(repair.repair_of_quarantined, *_REPAIR),
     (_S.QUARANTINED, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.QUARANTINED, events.ReleaseRequested): Transition.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
-    (_S.QUARANTINED, events.InstanceLookDue): Transition.to(escalation.poll_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
+    (_S.QUARANTINED, events.InstanceLookDue): Transition.to(
+        escalation.poll_held, _S.CHECKING, _S.VERIFYING, *_RESET_OR_REPAIR
+    ),
     (_S.QUARANTINED, events.InstanceDeadlineReached): Transition.to(escalation.deadline_of_quarantined, _S.QUARANTINED),
     (_S.GONE, events.InstanceObserved): Transition.to(registration.came_back, _S.GONE, _S.VERIFYING, _S.QUARANTINED),
     (_S.GONE, events.MachineSeen): Transition.to(registration.off_after_leaving, _S.GONE),
@@ -330,7 +349,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     **{(status, events.InstanceSilent): Transition.to(liveness.heartbeat_timed_out, status) for status in _MONITORED},
     **{
         (status, events.InstanceHeard): Transition.to(liveness.heartbeat_received, status)
-        for status in (*_MONITORED, *_REPAIR[:2])
+        for status in (*_MONITORED, *BEING_REPAIRED)
     },
     **{
         (status, events.InstanceBooted): Transition.to(liveness.booted, status)
@@ -348,21 +367,22 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
 }
 """Transitions by status and event: the function that decides and the statuses it may lead to."""
 
-_NOT_CHECKED = (_S.AVAILABLE, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)
+_NOT_CHECKED = (_S.AVAILABLE, _S.RESETTING, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)
 _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
-_NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING)
+_NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.RESETTING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING)
 IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
     **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING),
+    **ignored("no reset is under way", events.ResetEnded, *(status for status in _S if status is not _S.RESETTING)),
     **ignored("it has left the cluster", events.RepairRequested, _S.GONE),
     **ignored("no repair is under way", events.RepairRefused, *_NOT_REPAIRED),
     **ignored("the check will show whether it was repaired", events.RepairRefused, _S.VERIFYING),
     **ignored("no repair is under way", events.RepairHeld, *_NOT_REPAIRED),
     **ignored("the check will show whether it was repaired", events.RepairHeld, _S.VERIFYING),
-    **ignored("no reboot is under way", events.RebootUncertain, *_NOT_REPAIRED, _S.REPLACING),
+    **ignored("no reboot is under way", events.RebootUncertain, *_NOT_REPAIRED, _S.RESETTING, _S.REPLACING),
     **ignored("it is not quarantined", events.ReleaseRequested, *_NOT_QUARANTINED),
     **ignored("no check or repair is under way", events.InstanceLookDue, _S.AVAILABLE, _S.GONE),
-    **ignored("an instance under repair sends no heartbeats", events.InstanceSilent, _S.REBOOTING, _S.REPLACING),
+    **ignored("an instance under repair sends no heartbeats", events.InstanceSilent, *BEING_REPAIRED),
     **ignored("it has left the cluster", events.InstanceSilent, _S.GONE),
     **ignored("it has left the cluster", events.InstanceHeard, _S.GONE),
     **ignored("it has left the cluster", events.InstanceBooted, _S.GONE),

@@ -1,0 +1,167 @@
+"""Resets of the GPUs: with the real child process, programs in place of nvidia-smi, and a process table of files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery_agent.gpu_reset import GpuReset
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.responses import ServerCommand, read
+from gpu_recovery_agent.settings import RESET_COMMAND, AgentSettings
+from gpu_recovery_agent.state import AgentState
+
+from tests.agent.fake_proc import BOOT
+from tests.sandbox.patience import wait_until
+
+SMI = """#!/bin/sh
+echo "$*" >> {log}
+case "$1" in
+  --query-gpu=*) echo "00000000:00:1E.0, {mode}";;
+  --gpu-reset) {reset};;
+esac
+"""
+
+
+class Place:
+    """An instance with a program `nvidia-smi`, and an agent that may reset its GPUs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log, self.proc, self.now = folder, folder / "calls", folder / "proc", 100.0
+        (folder / "bin").mkdir()
+        self.proc.mkdir()
+        self.program()
+        self.begin()
+
+    def program(self, reset: str = "echo 'All done.'", mode: str = "Disabled") -> None:
+        path = self.folder / "bin/nvidia-smi"
+        path.write_text(SMI.format(log=self.log, reset=reset, mode=mode))
+        path.chmod(0o755)
+
+    def begin(self, *command: str) -> None:
+        """Start an agent with the state that the agent before has left."""
+        self.state = AgentState(self.folder / "state", BOOT, AgentLog())
+        self.state.open()
+        variables = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        self.reset = GpuReset(
+            command or RESET_COMMAND, self.proc, variables, self.state, AgentLog(), now=lambda: self.now
+        )
+
+    def uses(self, pid: int, name: str, device: str = "/dev/nvidia0") -> None:
+        """Let a process have an open device."""
+        folder = self.proc / str(pid) / "fd"
+        folder.mkdir(parents=True)
+        (folder.parent / "comm").write_text(f"{name}\n")
+        (folder / "3").symlink_to(device)
+
+    def ends(self, order_id: str = "reset/i-1/4") -> dict[str, Any] | None:
+        """Give the order and wait for its end. Return the field of the report."""
+        self.reset.begin([order(order_id)])
+        wait_until(lambda: self.reset.poll() or not self.reset.is_running)
+        return self.reset.report()
+
+    @property
+    def calls(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+def order(order_id: str = "reset/i-1/4") -> ServerCommand:
+    return ServerCommand(order_id, "reset", "", 4, 120.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_the_gpus_are_reset_once_and_each_report_says_so(place: Place) -> None:
+    """A repeated order, also after a restart of the agent, does not reset them again."""
+    assert place.reset.report() == {}
+    told = {"order": "reset/i-1/4", "done": True, "sentence": "the GPUs were reset"}
+    assert place.ends() == told == place.ends()
+    place.state.close()
+    place.begin()
+    assert place.ends() == told
+    assert place.calls.count("--gpu-reset") == 1
+    assert place.ends("reset/i-1/6") == {**told, "order": "reset/i-1/6"}
+    assert place.calls.count("--gpu-reset") == 2
+
+
+def test_persistence_mode_is_off_during_the_reset_only(place: Place) -> None:
+    """The driver counts the mode as a use of the GPU."""
+    place.program(mode="Enabled")
+    place.ends()
+    assert [call for call in place.calls if not call.startswith("--query")] == [
+        "-i 00000000:00:1E.0 -pm 0",
+        "--gpu-reset",
+        "-i 00000000:00:1E.0 -pm 1",
+    ]
+
+
+def test_gpus_that_a_process_uses_are_not_reset(place: Place) -> None:
+    """The answer names the process. The persistence daemon and other devices do not count."""
+    place.uses(41, "nvidia-persiste")
+    place.uses(42, "python3", "/dev/nvidiactl")
+    assert (place.ends() or {})["done"] is True
+    place.uses(812, "nv-hostengine")
+    told = place.ends("reset/i-1/6") or {}
+    assert (told["done"], told["sentence"]) == (False, "1 process(es) use the GPUs: nv-hostengine (812)")
+    assert place.calls.count("--gpu-reset") == 1
+
+
+def test_the_answer_of_the_driver_is_told(place: Place) -> None:
+    """The end of the output of nvidia-smi, and its exit status."""
+    place.program("echo 'GPU 0000:1E: In use by another client'; exit 255")
+    told = place.ends() or {}
+    assert (told["done"], told["sentence"]) == (
+        False,
+        "nvidia-smi ended with 255: GPU 0000:1E: In use by another client",
+    )
+
+
+def test_a_reset_that_never_ends_is_given_up(place: Place) -> None:
+    """It is not reported as ended before that, though its failure is stored from its beginning."""
+    place.program("sleep 600")
+    place.reset.begin([order()])
+    wait_until(lambda: "--gpu-reset" in place.calls)
+    assert place.reset.report() == {} and not place.reset.poll()
+    place.now += 121
+    wait_until(place.reset.poll)
+    assert place.reset.report() == {"order": "reset/i-1/4", "done": False, "sentence": "the reset did not end in time"}
+
+
+def test_an_agent_that_is_killed_during_the_reset_says_so_later(place: Place) -> None:
+    """The next agent does not repeat the order: the server reboots the instance."""
+    place.program("sleep 600")
+    place.reset.begin([order()])
+    place.reset.close()
+    place.state.close()
+    place.begin()
+    assert not place.reset.is_new([order()])
+    assert (place.reset.report() or {})["done"] is False
+
+
+def test_an_agent_without_the_setting_resets_nothing_and_says_nothing(place: Place) -> None:
+    """An order does not change that."""
+    off = GpuReset((), place.proc, {}, place.state, AgentLog())
+    off.begin([order()])
+    assert off.report() is None and not off.is_running and place.calls == []
+
+
+@pytest.mark.parametrize(
+    ("value", "command"),
+    [("", ()), ("off", ()), ("on", RESET_COMMAND), ("/opt/reset 'all GPUs'", ("/opt/reset", "all GPUs"))],
+)
+def test_the_setting_is_a_switch_or_a_command_line(value: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    """`on` stands for the command of nvidia-smi."""
+    variables = {"GPU_RECOVERY_API_URL": "https://api.example.com", "GPU_RECOVERY_TOKEN": "t", "HOME": str(tmp_path)}
+    settings = AgentSettings.from_environment({**variables, "GPU_RECOVERY_GPU_RESET": value})
+    assert settings.reset_command == command
+
+
+def test_the_order_of_a_response_is_about_no_job() -> None:
+    """Any job in it is left out."""
+    body = b'{"ok": true, "orders": [{"id": "reset/i-1/4", "kind": "reset", "job": "", "attempt": 4, "grace_s": 120}]}'
+    assert read(200, body, None).commands == (order(),)

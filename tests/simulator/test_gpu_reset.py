@@ -1,0 +1,134 @@
+"""Reset of GPUs in the simulated world: the level below a reboot, proved by a check, and never under a rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset
+
+from sandbox.cluster.model.statuses import CuredBy
+from simulator.trials import generator, gpu_resets
+from simulator.trials.trial import play
+from simulator.world import World
+from tests import tiers
+
+POLICY = replace(PRESETS[Preset.ADAPTIVE], gpu_reset=True)
+
+
+def broken(
+    resets: tuple[bool | None, ...] = (True,),
+    cured_by: CuredBy = CuredBy.RESET,
+    kind: str = "xid119",
+    policy: Any = POLICY,
+    before: Any = lambda world, sick: None,
+) -> tuple[World, str, str]:
+    """A world with a running gang and a spare; a GPU under rank 1 fails. Return also the job and the instance."""
+    world = World(instances=3, policy=policy, agents=True)
+    assert world.agents is not None
+    world.agents.resets = resets
+    job_id = world.submit(nnodes=2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.let_pass(60)
+    sick = world.ranks(job_id)[1].instance_id
+    before(world, sick)
+    world.break_gpu(world.cluster.instances[sick], kind, cured_by)
+    return world, job_id, sick
+
+
+def until_back(world: World, sick: str) -> list[str]:
+    """Let time pass until the instance works again. Return its statuses since the fault."""
+    world.until(lambda: record(world, sick).status is InstanceStatus.CHECKING, "it is not checked")
+    world.until(lambda: record(world, sick).status is InstanceStatus.AVAILABLE, "it does not work again")
+    return statuses(world, sick)
+
+
+def statuses(world: World, instance_id: str) -> list[str]:
+    """Return the statuses of an instance in order, without repetitions."""
+    each = [entry.after for entry in record(world, instance_id).history]
+    return [status for n, status in enumerate(each) if n == 0 or status != each[n - 1]]
+
+
+def record(world: World, instance_id: str) -> Instance:
+    found = world.store.load_instance(instance_id)
+    assert found is not None
+    return found
+
+
+def boots(world: World) -> int:
+    return sum(world.fleet.boots.values())
+
+
+def resets(world: World) -> int:
+    assert world.agents is not None
+    return world.agents.resets_done
+
+
+def test_a_fault_that_a_reset_cures_needs_no_reboot() -> None:
+    """The driver asks for a reset: the agent resets the GPUs, a check proves it, and the boot stays."""
+    world, job_id, sick = broken()
+    boot_id = world.cluster.instances[sick].boot_id
+    assert until_back(world, sick) == ["AVAILABLE", "CHECKING", "RESETTING", "VERIFYING", "AVAILABLE"]
+    assert (resets(world), boots(world)) == (1, 0)
+    assert record(world, sick).boot_id == boot_id == world.cluster.instances[sick].boot_id
+    assert not record(world, sick).avoid_reason
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.finish(job_id)
+    assert world.until_end(job_id).status is JobStatus.SUCCEEDED
+    world.check_end()
+
+
+@pytest.mark.parametrize(
+    ("ends", "cured_by", "why"),
+    [
+        ((False,), CuredBy.RESET, "its GPUs could not be reset: the driver refused"),
+        ((None,), CuredBy.RESET, "its agent reported no reset of the GPUs within 300 s"),
+        ((), CuredBy.RESET, "its agent is not set up to reset GPUs"),
+        ((True,), CuredBy.REBOOT, "after the reset of its GPUs"),
+    ],
+    ids=["refused", "never ends", "agent is not set up", "does not cure"],
+)
+def test_a_reset_that_fails_is_followed_by_a_reboot(ends: tuple[bool | None, ...], cured_by: CuredBy, why: str) -> None:
+    """Each way in which a reset fails leads to the reboot, whose reason names it."""
+    world, job_id, sick = broken(ends, cured_by)
+    checked = ["VERIFYING"] if cured_by is CuredBy.REBOOT else []
+    assert until_back(world, sick)[2:] == ["RESETTING", *checked, "REBOOTING", "VERIFYING", "AVAILABLE"]
+    assert (resets(world), boots(world)) == (len(checked), 1)
+    assert any(why in entry.reason for entry in record(world, sick).history if entry.after == "REBOOTING")
+    world.finish(job_id)
+    assert world.until_end(job_id).status is JobStatus.SUCCEEDED
+    world.check_end()
+
+
+def test_the_next_fault_soon_after_a_reset_is_a_reboot() -> None:
+    """A reset that held for less than `relapse_window_s` is not repeated, and the reboot is no replacement."""
+    world, _, sick = broken()
+    until_back(world, sick)
+    world.let_pass(600)
+    world.break_gpu(world.cluster.instances[sick], "xid119", CuredBy.RESET)
+    world.until(lambda: boots(world) == 1, "it is not rebooted")
+    assert resets(world) == 1
+    assert any("its GPUs were reset less than" in entry.reason for entry in record(world, sick).history)
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [("xid79", POLICY), ("xid119", PRESETS[Preset.ADAPTIVE])],
+    ids=["the driver asks for more", "switched off"],
+)
+def test_nothing_is_reset_that_should_not_be(kind: str, policy: Any) -> None:
+    """Only the driver's request and the setting together lead to a reset."""
+    world, _, sick = broken(kind=kind, policy=policy)
+    assert "RESETTING" not in until_back(world, sick)
+    assert (resets(world), boots(world)) == (0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", tiers.seeds(400, default=5))
+def test_no_invariant_breaks_however_resets_end(seed: int) -> None:
+    """Resets fail, never end, do not cure, and lose their agents, in runs with every other fault."""
+    played = play(gpu_resets.scenario_of(seed), generator.in_passing(seed), begun=gpu_resets.resets_of(seed))
+    assert not played.violations, played.violations
