@@ -1485,7 +1485,7 @@ export interface components {
          * @description The statuses of an instance. The comment beside a status says what the instance waits for.
          * @enum {string}
          */
-        InstanceStatus: "AVAILABLE" | "CHECKING" | "REBOOTING" | "REPLACING" | "VERIFYING" | "QUARANTINED" | "GONE";
+        InstanceStatus: "AVAILABLE" | "CHECKING" | "RESETTING" | "REBOOTING" | "REPLACING" | "VERIFYING" | "QUARANTINED" | "GONE";
         /** @description An instance in a list. */
         InstanceSummary: {
             agent_connected: boolean;
@@ -2138,7 +2138,7 @@ export interface components {
          * @description The repair levels, the lowest first. Above the last, only an operator can act.
          * @enum {string}
          */
-        RepairLevel: "CHECK" | "REBOOT" | "REPLACE";
+        RepairLevel: "CHECK" | "RESET" | "REBOOT" | "REPLACE";
         /** @description The instance needs a repair. */
         RepairNeed: {
             evidence: string;

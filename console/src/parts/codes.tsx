@@ -143,8 +143,8 @@ const WORDS = {
     zh: { gpu: "GPU", rank: "rank", worker: "worker", instance: "实例", rack: "机架", job: "作业" },
   }),
   repair: codes<Schemas["RepairLevel"]>({
-    en: { CHECK: "check", REBOOT: "reboot", REPLACE: "replacement" },
-    zh: { CHECK: "检查", REBOOT: "重启", REPLACE: "更换" },
+    en: { CHECK: "check", RESET: "GPU reset", REBOOT: "reboot", REPLACE: "replacement" },
+    zh: { CHECK: "检查", RESET: "重置 GPU", REBOOT: "重启", REPLACE: "更换" },
   }),
   outcome: codes<"HEALTHY" | "REBOOT" | "REPLACE" | "CONFIGURATION" | "INCONCLUSIVE" | "GONE" | "SUSPECTED">({
     en: {
