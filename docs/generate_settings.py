@@ -82,6 +82,7 @@ THRESHOLDS_NOTES = {
     "diagnose": "[Diagnosis](diagnosis.md)",
     "check_in_background": "[Decision 31](decisions/0031-background-checks-of-named-instances.md)",
     "gang_check": "[Decision 63](decisions/0063-passive-evidence-instead-of-a-gang-check.md)",
+    "timeout_order": "[Timeouts](timeouts.md)",
     "progress_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",
     "idle_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",
     "recovered_after_s": (

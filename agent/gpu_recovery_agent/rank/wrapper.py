@@ -12,6 +12,8 @@ The output of the command goes to its usual place. If the command fails, the age
 (`output_tail`) and the records of PyTorch's flight recorder (`flight_dumps`). The wrapper ends once the server has both
 (`delivery`).
 
+Rank 0 tells the agent the timeouts in its environment that the server knows (`timeout_variables`), and no other value.
+
 With GPU_RECOVERY_HOLD_S a failed command is held (`hold`): the agent may start the next attempt in this container.
 
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID, SUSPEND_GRACE_S and GPU_RECOVERY_HOLD_S.
@@ -28,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from ..files import sync_folder, write_whole
 from ..sensors import processes
 from ..sensors.boot import BootUnknown, boot_id
 from . import output_tail
+from .background import Background
 from .delivery import DELIVERED_WITHIN_S, Delivery
 from .exit_files import remove_old_exits
 from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, stem_of, whole
@@ -58,6 +62,7 @@ from .process import Command, Ended
 from .settings import rank_timeouts, rehearsal_and_command
 from .suspension import SUSPENDED, SuspensionHandler
 from .suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
+from .timeout_variables import SET_AT_LAUNCH, stated_timeouts
 
 MISUSED = 125
 """Exit status of a wrong command line: without a command, or with invalid seconds of a rehearsal."""
@@ -168,6 +173,8 @@ def _once(
             if files:
                 files.begin(command.pid)
             command.go()
+            if files and leads:
+                Background().begin(partial(_report_timeouts, files, environment, arguments))
             # SIGTERM must still come before SIGKILL. Rank 0 gets it after its grace.
             rest_s = timeouts.kill_s - timeouts.term_s if leads else timeouts.kill_s
             delay_s = 0.0 if timeouts.forwards else min(HOLD_S, rest_s / 2)
@@ -193,6 +200,24 @@ def _once(
         elif files and ended.status:
             _deliver_evidence(files, suspension, lines, dumps)
         return _Run(suspension, status, is_held)
+
+
+def _report_timeouts(files: RankFiles, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+    """Send the known timeouts of this rank to the agent. Nothing waits for them, and no other value is sent."""
+    rank, path, found = files.rank, files.socket(), stated_timeouts(environment, arguments)
+    if rank is None or path is None or found.keys() <= set(SET_AT_LAUNCH):
+        return
+    report = {
+        "type": "timeouts",
+        "id": f"timeouts-{rank.rank}-{rank.attempt}-{os.getpid()}",
+        "job": rank.job,
+        "attempt": rank.attempt,
+        "rank": rank.rank,
+        "variables": [{"name": name, "value": value} for name, value in found.items()],
+    }
+    delivery = Delivery(path)
+    delivery.send([report])
+    delivery.end(0.0)
 
 
 def _no_order() -> Order | None:

@@ -59,6 +59,7 @@ def submit(
     group: options.JobGroup = None,
     attempts_max: options.AttemptsMax = None,
     max_runtime_s: options.MaxRuntimeS = None,
+    progress_timeout_s: options.ProgressTimeoutS = None,
     suspend_grace_s: options.SuspendGraceS = None,
     checkpoint_dir: options.CheckpointDir = None,
     backend: options.Backend = None,
@@ -94,6 +95,7 @@ def submit(
         "group": group,
         "attempts_max": attempts_max,
         "max_runtime_s": max_runtime_s,
+        "progress_timeout_s": progress_timeout_s,
         "suspend_grace_s": suspend_grace_s,
         "checkpoint_dir": checkpoint_dir,
         "backend": backend,
@@ -160,7 +162,7 @@ def _follow(client: RecoveryClient, job_id: str) -> None:
 
 def _submitted(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, key: str) -> dict[str, Any]:
     try:
-        return client.submit(spec, kind=kind, key=key)
+        view = client.submit(spec, kind=kind, key=key)
     except ServiceUnreachable:
         say(
             tr(
@@ -170,6 +172,9 @@ def _submitted(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, ke
             )
         )
         raise
+    for warning in jobs.timeout_warnings(view):
+        say(tr("timeouts: {warning}", warning=warning))
+    return view
 
 
 def _waited(client: RecoveryClient, view: dict[str, Any]) -> dict[str, Any]:

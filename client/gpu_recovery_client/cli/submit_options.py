@@ -36,6 +36,12 @@ MaxRuntimeS = Annotated[
     int | None,
     typer.Option(help="Seconds that an attempt may run. With a limit, the job may start before larger jobs."),
 ]
+ProgressTimeoutS = Annotated[
+    int | None,
+    typer.Option(
+        help="Seconds without progress after which the job counts as hung. The deployment decides without it."
+    ),
+]
 SuspendGraceS = Annotated[
     int | None, typer.Option(help="Seconds that rank 0 has to save its state when the job is suspended.")
 ]

@@ -103,12 +103,18 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         (tr("repairing"), ", ".join(job.get("repairing") or ())),
         (tr("last failure"), failure),
         (tr("incident"), job.get("incident_id")),
+        *((tr("timeouts"), sentence) for sentence in timeout_warnings(job)),
     ]
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
     tried = [_attempt(attempt) for attempt in job.get("attempts") or ()]
     return text + (
         "\n" + table(heads("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
     )
+
+
+def timeout_warnings(view: View) -> list[str]:
+    """Return the sentence of each pair of timeouts that does not fit, of a job or of a dry run."""
+    return [str(warning["sentence"]) for warning in view.get("timeout_warnings") or ()]
 
 
 def _reason(job: View) -> str | None:

@@ -10,6 +10,7 @@ from gpu_recovery.core.job.status import JobStatus
 from gpu_recovery.core.queue.priority import Priority
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, until
+from gpu_recovery_client.render.jobs import timeout_warnings
 from gpu_recovery_client.render.table import table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
@@ -75,6 +76,7 @@ def placement_preview(view: View, now: datetime, width: int | None = None) -> st
         rows = [(tr("would wait"), str(view.get("sentence") or tr("for its turn"))), *pending(view, now)]
     if suspends:
         rows.append((tr("would suspend"), suspends))
+    rows += [(tr("timeouts"), sentence) for sentence in timeout_warnings(view)]
     return table(None, [row for row in rows if row[1]], width)
 
 

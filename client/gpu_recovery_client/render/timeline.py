@@ -10,12 +10,12 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from gpu_recovery.core.job.status import TERMINAL, WAITING
+from gpu_recovery.core.job.status import TERMINAL, WAITING, JobStatus
 
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.formats import clock, duration, moment, moved, short_clock
 from gpu_recovery_client.render.instances import STATED
-from gpu_recovery_client.render.jobs import attempts, failure_sentence, waiting
+from gpu_recovery_client.render.jobs import attempts, failure_sentence, timeout_warnings, waiting
 from gpu_recovery_client.render.queue import pending
 from gpu_recovery_client.render.table import paragraph, table
 from gpu_recovery_client.render.text import line
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 View = Mapping[str, Any]
 INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
+RANKS_RUN = (JobStatus.RUNNING, JobStatus.LOST)
+"""Statuses in which rank 0 may have reported its timeouts."""
 INSTANCES_MAX = 32
 """Largest number of instances of a timeline."""
 
@@ -39,7 +41,10 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
             after the first INSTANCES_MAX, which cost one request each, and instances that are no longer known.
     """
     job = client.job(job_id)
-    why = client.explain(job_id).get("pending") if job["status"] in WAITING else None
+    explained = client.explain(job_id) if job["status"] in (*WAITING, *RANKS_RUN) else {}
+    if "timeout_warnings" in explained:
+        job["timeout_warnings"] = explained["timeout_warnings"]  # with what a running rank has reported
+    why = explained.get("pending")
     ids = involved(job)
     known: list[dict[str, Any]] = []
     left_out = list(ids[INSTANCES_MAX:])
@@ -100,6 +105,7 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
         tr("waits for {event}", event=waiting(job, now)),
     )
     text += "".join(paragraph(sentence, width) for sentence in sentences if sentence)
+    text += "".join(paragraph(tr("timeouts: {warning}", warning=each), width) for each in timeout_warnings(job))
     text += "".join(paragraph(sentence, width) for sentence in _unused(job, story["instances"]))
     why = story.get("pending")
     if why:

@@ -159,6 +159,9 @@ HELP = {
     ): "运行中的作业继续；不再向这些实例分配新作业。在终端上要求确认；脚本中不询问。",
     "Save a deployment and its token under a name.": "以一个名称保存部署及其令牌。",
     "Seconds that an attempt may run. With a limit, the job may start before larger jobs.": "一次尝试最多运行的秒数。有上限时，作业可能先于更大的作业开始。",
+    "Seconds without progress after which the job counts as hung. The deployment decides without it.": (
+        "没有进展多少秒之后，作业视为挂死。不设置时由部署决定。"
+    ),
     "Seconds that rank 0 has to save its state when the job is suspended.": "作业被挂起时，rank 0 保存状态的秒数。",
     "Send dead letters to their functions again.": "把死信重新发送给对应的函数。",
     "Send dead letters to their functions again. Remove the cause first.": "把死信重新发送给对应的函数。请先排除原因。",

@@ -292,6 +292,8 @@ OUTPUT = {
     "waits for {event}": "等待{event}",
     "last failure: {failure}": "最近故障：{failure}",
     "because": "原因",
+    "timeouts": "超时设置",
+    "timeouts: {warning}": "超时设置：{warning}",
     "without the history of {instances}": "未包含这些实例的历史：{instances}",
     "{token} of {holder}: {state}": "{holder} 的 {token}：{state}",
     "TOKEN ID": "令牌 ID",

@@ -34,6 +34,14 @@ class GangCheck(StrEnum):
     WITHOUT_EVIDENCE = "without_evidence"
 
 
+class TimeoutOrder(StrEnum):
+    """What follows if timeouts of a job do not fit each other."""
+
+    OFF = "off"
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
 PERCENT_MAX = 100
 CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 """Seconds that a health check may take, by DCGM run level (`health_check/settings.py`).
@@ -134,6 +142,11 @@ class RecoveryPolicy:
     """Lower bound in seconds of the timeout that follows from the step times of a job."""
     progress_timeout_steps: int = 8
     """Median steps without progress after which a job counts as hung, between the two bounds."""
+    timeout_order: TimeoutOrder = TimeoutOrder.WARN
+    """What follows if a timeout of a job is longer than one around it: nothing, a warning, or a refused submission.
+
+    Only pairs that were both set for the job are refused. A pair with a default is warned of.
+    """
     idle_timeout_s: int = 1_800
     """Seconds for which every GPU of a job that reports no progress may be idle after it has worked.
 

@@ -9,6 +9,8 @@ from typing import Any
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.stop_timeout import DEFAULT_S, longest_stop_timeout_s, too_long
+from gpu_recovery.core.job.timeout_order import refused, timeout_problems, timeouts_in
+from gpu_recovery.core.job.timeout_variables import SET_AT_LAUNCH
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.log_location import place_of
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -91,7 +93,7 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None, policy: 
 
     Raises:
         SpecInvalid: the task definition is not active, or its network mode, container, stop timeout or image does not
-            suit the job.
+            suit the job; or timeouts do not fit each other, and the policy refuses such jobs.
     """
     if definition is None or definition.get("status", ACTIVE) != ACTIVE:
         raise SpecInvalid("task_definition", f"ECS has no active task definition {spec.task_definition}")
@@ -99,8 +101,8 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None, policy: 
         raise SpecInvalid(
             "task_definition", "its network mode must be host: ranks connect to the address of the instance"
         )
-    if refused := too_long(definition, policy):
-        raise SpecInvalid("task_definition", refused)
+    if longest := too_long(definition, policy):
+        raise SpecInvalid("task_definition", longest)
     containers = [container for container in definition["containerDefinitions"] if container.get("essential", True)]
     names = [container["name"] for container in containers]
     if spec.container and spec.container not in names:
@@ -111,12 +113,16 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None, policy: 
         detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
         raise SpecInvalid("suspend_grace_s", detail)
     spec = _with_image(spec, definition, str(chosen.get("image", "")))
-    return replace(
+    spec = replace(
         spec,
         container=chosen["name"],
         stop_timeout_s=int(stops_within),
         task_stop_timeout_s=longest_stop_timeout_s(definition),
+        timeouts={name: value for name, value in timeouts_in(chosen, spec).items() if name not in SET_AT_LAUNCH},
     )
+    if (problem := refused(timeout_problems(spec, policy), policy)) is not None:
+        raise SpecInvalid(problem.field, problem.sentence)
+    return spec
 
 
 def _with_image(spec: JobSpec, definition: Mapping[str, Any], image: str) -> JobSpec:

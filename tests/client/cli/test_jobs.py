@@ -115,7 +115,7 @@ def test_explain_says_why_a_job_in_line_does_not_start(run: Run, api: Any) -> No
     assert len(decisions.splitlines()) > len(api.jobs[0]["history"])
 
 
-@pytest.mark.parametrize("status", ["RUNNING", "SUCCEEDED"])
+@pytest.mark.parametrize("status", ["STOPPING", "SUCCEEDED"])
 def test_explain_does_not_ask_why_a_job_waits_that_does_not(run: Run, api: Any, status: str) -> None:
     """The scheduler's answer costs a reading of the whole queue."""
     api.jobs[0] |= {"status": status}

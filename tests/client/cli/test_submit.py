@@ -255,6 +255,32 @@ def test_a_dry_run_admits_that_nobody_can_tell_when(run: Run, api: Any) -> None:
     assert not any(line.startswith("waits for") for line in lines)
 
 
+def test_timeouts_that_do_not_fit_are_shown_wherever_the_job_is(run: Run, api: Any) -> None:
+    """At submission beside the line of the job, in a dry run, and in status and explain."""
+    warnings = [{"inner": "a", "inner_s": 2, "outer": "b", "outer_s": 1, "sentence": "a is 2 s and b is 1 s"}]
+    api.jobs[0]["timeout_warnings"] = api.queue["pending"]["timeout_warnings"] = warnings
+    submitted = run("submit", *OPTIONS, "--progress-timeout-s", "300")
+    assert "timeouts: a is 2 s and b is 1 s" in submitted.stderr and "a is 2 s" not in submitted.stdout
+    assert json.loads(api.requests[-1].content)["progress_timeout_s"] == 300
+    for verb in (("submit", *OPTIONS, "--dry-run"), ("status", api.jobs[0]["job_id"])):
+        assert "a is 2 s and b is 1 s" in run(*verb).stdout
+    assert "timeouts: a is 2 s and b is 1 s" in run("explain", api.jobs[0]["job_id"]).stdout
+
+
+def test_the_timeouts_of_a_running_rank_are_asked_for(run: Run, api: Any) -> None:
+    """Only the explanation has them; the view of the job has those of its submission."""
+    known = api._of_jobs
+    seen = [{"sentence": "a is 3 s and b is 1 s"}]
+    api._of_jobs = lambda request, path: (
+        httpx.Response(200, json={"pending": None, "timeout_warnings": seen, "decisions": []})
+        if path[-1] == "explain"
+        else known(request, path)
+    )
+    api.jobs[0] |= {"status": "RUNNING", "timeout_warnings": [{"sentence": "a is 2 s and b is 1 s"}]}
+    text = run("explain", api.jobs[0]["job_id"]).stdout
+    assert "timeouts: a is 3 s and b is 1 s" in text and "a is 2 s" not in text
+
+
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 

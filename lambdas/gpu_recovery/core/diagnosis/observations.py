@@ -377,3 +377,18 @@ class ProbeReport(Observation):
 
     probe: str
     passed: bool | None = None
+
+
+@frozen_dataclass()
+class TimeoutVariable:
+    """A known timeout in the environment or the command of a rank, in its own unit (`core/job/timeout_order.py`)."""
+
+    name: str
+    value: int
+
+
+@frozen_dataclass(kw_only=True)
+class TimeoutsReport(Observation):
+    """Known timeouts of a rank, as its wrapper sees them. Values of other variables are never reported."""
+
+    variables: tuple[TimeoutVariable, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpu_recovery.core.job.completion import INCIDENT_CLOSED
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
 from gpu_recovery.core.job.stop_timeout import longest_stop_timeout_s
+from gpu_recovery.core.job.timeout_order import timeouts_in
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -70,7 +72,9 @@ def job_template(task: TaskFact, world: int, gpus: int, definition: Mapping[str,
         definition: the task definition as ECS describes it; None if ECS does not know it any more.
     """
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
-    return JobSpec(
+    containers = (definition or {}).get("containerDefinitions", ())
+    container = next((each for each in containers if each.get("name") == task.main_container), {})
+    spec = JobSpec(
         workload="adopted",
         nnodes=world,
         gpus_per_node=gpus,
@@ -81,6 +85,7 @@ def job_template(task: TaskFact, world: int, gpus: int, definition: Mapping[str,
         user=task.started_by,
         task_stop_timeout_s=longest_stop_timeout_s(definition) if definition is not None else None,
     )
+    return replace(spec, timeouts=timeouts_in(container, spec))
 
 
 def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) -> Step | Ignore:

@@ -109,6 +109,7 @@ class JobSpec:
         progress_timeout_s: seconds without progress after which the job counts as hung; None: the policy decides.
         restart_in_place: whether the job is restarted in its containers where that is possible; None: as the policy
             of the deployment says.
+        timeouts: known timeouts of the ranks, by variable or option and in its unit (`core/job/timeout_order.py`).
     """
 
     workload: str
@@ -135,3 +136,4 @@ class JobSpec:
     name: str = ""
     progress_timeout_s: int | None = None
     restart_in_place: bool | None = None
+    timeouts: Mapping[str, int] = field(default_factory=dict)

@@ -118,6 +118,16 @@ class JobFailure(ResponseModel):
     sentence: str
 
 
+class TimeoutWarning(ResponseModel):
+    """Two timeouts of a job that do not fit: the inner limit must be shorter than the outer limit."""
+
+    inner: str
+    inner_s: float
+    outer: str
+    outer_s: float
+    sentence: str
+
+
 class Job(JobSummary):
     """A job with its history and its attempts."""
 
@@ -139,6 +149,7 @@ class Job(JobSummary):
     history: list[JobDecision]
     attempts: list[Attempt]
     records: str | None
+    timeout_warnings: list[TimeoutWarning]
 
 
 class Foresight(ResponseModel):
@@ -155,7 +166,13 @@ class Foresight(ResponseModel):
     as_of: Annotated[Time, Field(description="Time at which the sentence holds.")]
 
 
-class JobOrForesight(RootModel[Job | Foresight]):
+class DryRun(Foresight):
+    """Placement preview of a job that was not stored, and the warnings of its submission."""
+
+    timeout_warnings: list[TimeoutWarning]
+
+
+class JobOrForesight(RootModel[Job | DryRun]):
     """The job that already has this idempotency key, or with `dry_run=1` a placement preview."""
 
 
@@ -166,6 +183,7 @@ class Explanation(ResponseModel):
     status: JobStatus
     reason: str
     pending: Foresight | None
+    timeout_warnings: list[TimeoutWarning]
     decisions: list[JobDecision]
 
 

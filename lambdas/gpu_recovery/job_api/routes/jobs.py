@@ -15,6 +15,7 @@ from gpu_recovery.job_api.placement_preview import read_queue_view
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import SubmissionHandler, key_name
+from gpu_recovery.job_api.timeout_warnings import observed_timeouts, timeout_warnings
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.wire.attempts import attempt_views
 from gpu_recovery.wire.jobs import decision_views, job_view, reason_at, records_of
@@ -34,7 +35,8 @@ def submit_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     text, document = _document(request)
     if request.flag("dry_run"):
         job = _submission_handler(dependencies).dry_run(document, _job_user(request))
-        return ApiResponse(200, preview_view(preview_new(dependencies, job), dependencies.recovery.clock()))
+        view = preview_view(preview_new(dependencies, job), dependencies.recovery.clock())
+        return ApiResponse(200, {**view, "timeout_warnings": timeout_warnings(dependencies.recovery, job)})
     key = _idempotency_key(request)
     name = key_name(request.caller.name, key) if key else ""
     job, is_new = _submission_handler(dependencies).submit(document, text, _job_user(request), name)
@@ -134,6 +136,7 @@ def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return every decision about a job with its reason, the oldest first, and what the job waits for now."""
     job = job_of_path(dependencies, request)
     job_preview = preview(dependencies, job)
+    observed = observed_timeouts(dependencies.recovery, job)
     return ApiResponse(
         200,
         {
@@ -141,6 +144,7 @@ def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
             "status": job.status.value,
             "reason": job.reason,
             "pending": None if job_preview is None else preview_view(*job_preview),
+            "timeout_warnings": timeout_warnings(dependencies.recovery, job, observed),
             "decisions": decision_views(job),
         },
     )
@@ -166,10 +170,12 @@ def job_of_path(dependencies: Dependencies, request: Request) -> Job:
 
 
 def view_of(dependencies: Dependencies, job: Job) -> dict[str, Any]:
-    """Return one job with its attempts and the location of its archive (None if jobs are not archived)."""
+    """Return one job with its attempts, the location of its archive (None without an archive) and its warnings."""
     records = f"{dependencies.records}/{records_of(job.job_id)}" if dependencies.records else None
     view = job_view(job, dependencies.recovery.policy)
-    return {**view, "attempts": attempt_views(job, dependencies.attempts.of), "records": records}
+    attempts = attempt_views(job, dependencies.attempts.of)
+    warnings = timeout_warnings(dependencies.recovery, job)
+    return {**view, "attempts": attempts, "records": records, "timeout_warnings": warnings}
 
 
 def read_job(dependencies: Dependencies, request: Request) -> ApiResponse:
