@@ -46,6 +46,7 @@ WORDS = Reach(
     auto_scaling_groups="Auto Scaling groups of the account",
     managed_tag=("the opt-in tag", "its value"),
     may_replace=True,
+    may_tag=True,
     topic="the operators' topic",
     chat_topic="the chat topic, if there is one",
     topic_key="the key of the topics",
@@ -85,6 +86,7 @@ WHY = {
         "remove a registration without an agent, because ECS would show its tasks as running for ever"
     ),
     Permission.DESCRIBE_TASK_DEFINITIONS: "test whether a submitted job can run",
+    Permission.TAG_INSTANCES: ("say on the instance who ordered its last repair; only with `gpu-recovery:tag_repairs`"),
     Permission.REBOOT_INSTANCES: "repair an instance with faulty GPUs; end a rank that cannot be stopped otherwise",
     Permission.REPLACE_INSTANCES: "repair what a reboot does not repair; only with `gpu-recovery:replace`",
     Permission.DESCRIBE_EC2_INSTANCES: (

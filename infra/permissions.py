@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpu_recovery.core.repair_record import TAG_KEY
+
 
 class Permission(StrEnum):
     """Name of a permission. `docs/permissions.md` lists the actions and the purpose of each."""
@@ -27,6 +29,7 @@ class Permission(StrEnum):
     DESCRIBE_TASK_DEFINITIONS = "DescribeTaskDefinitions"
     REBOOT_INSTANCES = "RebootInstances"
     REPLACE_INSTANCES = "ReplaceInstances"
+    TAG_INSTANCES = "TagInstances"
     DESCRIBE_EC2_INSTANCES = "DescribeEc2Instances"
     DESCRIBE_EC2_STATUS = "DescribeEc2Status"
     NOTIFY_OPERATORS = "NotifyOperators"
@@ -69,6 +72,8 @@ class Reach:
     """Key and value of the opt-in tag."""
     may_replace: bool
     """Whether the functions may terminate, stop and start instances."""
+    may_tag: bool
+    """Whether the functions may write the tag that says who ordered the last repair of an instance."""
     topic: str
     chat_topic: str
     """Empty if there is no chat topic."""
@@ -178,6 +183,14 @@ def _replace(reach: Reach) -> list[Statement]:
     ]
 
 
+def _tag(reach: Reach) -> list[Statement]:
+    """Return the statement for the tag of repairs alone, or none if the settings do not want the tag."""
+    if not reach.may_tag:
+        return []
+    only_this_tag = {"ForAllValues:StringEquals": {"aws:TagKeys": TAG_KEY}}
+    return [_allow("ec2:CreateTags", reach.ec2_instances, {**_has_opt_in_tag(reach), **only_this_tag})]
+
+
 def _redrive(reach: Reach) -> list[Statement]:
     # StartMessageMoveTask does not help: it only moves messages between queues, and these came from no queue.
     return [
@@ -227,6 +240,7 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
     Permission.DESCRIBE_TASK_DEFINITIONS: lambda reach: [_allow("ecs:DescribeTaskDefinition", "*")],
     Permission.REBOOT_INSTANCES: _reboot,
     Permission.REPLACE_INSTANCES: _replace,
+    Permission.TAG_INSTANCES: _tag,
     Permission.DESCRIBE_EC2_INSTANCES: lambda reach: [_allow("ec2:DescribeInstances", "*")],
     Permission.DESCRIBE_EC2_STATUS: lambda reach: [_allow("ec2:DescribeInstanceStatus", "*")],
     Permission.NOTIFY_OPERATORS: _notify,

@@ -126,6 +126,7 @@ def _reach(
         auto_scaling_groups=cluster.auto_scaling_group_arns,
         managed_tag=(settings.managed_tag_key, settings.managed_tag_value),
         may_replace=settings.replace,
+        may_tag=settings.tag_repairs,
         topic=state.topic.topic.topic_arn,
         chat_topic=state.topic.chat_arn,
         topic_key=state.topic.key.key_arn,

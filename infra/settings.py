@@ -42,7 +42,7 @@ from infra.setting_readers import (
 )
 from infra.settings_error import NAMESPACE, DeploymentSettingsError, Problem
 
-SWITCHES = ("replace", "observe_only", "record_attempts")
+SWITCHES = ("replace", "observe_only", "record_attempts", "tag_repairs")
 """Fields of the policy that are settings of their own, so that they are easy to see."""
 SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile": "xid_policy"}
 """Fields of the policy that may not be set in `policy`, each with the setting that decides the field."""
@@ -168,6 +168,8 @@ class DeploymentSettings:
 
     The setting switches both the policy and the IAM permission.
     """
+    tag_repairs: bool = _setting(False, boolean)
+    """Whether a tag of the instance says who ordered its last repair, with the IAM permission for this tag."""
     record_attempts: bool = _setting(True, boolean)
     """Whether submissions and ended attempts are also written as objects of S3, for a year."""
     observe_only: bool = _setting(False, boolean)

@@ -42,7 +42,7 @@ FIRST_SCREEN_LINES = 30
 PATHS_OF_URLS = {"report_gpu/", "report_tasks/", "dist/"}
 """Ends of addresses that are written like a folder, and the folder that a release is built into."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key", "gpu-recovery:settings"}
+NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:repair", "gpu-recovery:key", "gpu-recovery:settings"}
 GENERATORS = sorted(path.stem for path in (ROOT / "docs").glob("generate_*.py") if "screenshots" not in path.stem)
 """The programs that write pages. Pictures differ from run to run."""
 FOREIGN_NAMES = {"PutItem"}

@@ -21,6 +21,7 @@ BROAD_EXCEPTS = {
     "lambdas/gpu_recovery/partial_failures.py": "collects every failure and has its caller raise them together",
     "lambdas/gpu_recovery/aws/parallel_calls.py": "raises the first failure after all threads have ended",
     "lambdas/gpu_recovery/ports/console_snapshots.py": "logs and measures a snapshot that the console then lacks",
+    "lambdas/gpu_recovery/execution/repair_record.py": "records why an instance was not told who ordered its repair",
     "image_builder/handler.py": "reports every failure to CloudFormation, which fails the deployment",
     "agent/run/gpu_recovery_run/memory_checkpoint/checkpoint.py": "tells every process, and `wait` raises it in all",
 }

@@ -31,7 +31,7 @@ class ReportsEndpoint:
     """The address to which the agent sends its reports."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
-        self._url, self._timeout_s = url, timeout_s
+        self._url, self.timeout_s = url, timeout_s
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         self._opener = urllib.request.build_opener(_NoRedirect(), secure)
 
@@ -50,9 +50,9 @@ class ReportsEndpoint:
             **({"Authorization": f"Bearer {credentials}"} if isinstance(credentials, str) else credentials),
         }
         request = urllib.request.Request(self._url, body, headers, method="POST")
-        deadline = clock.monotonic_s() + self._timeout_s
+        deadline = clock.monotonic_s() + self.timeout_s
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
+            with self._opener.open(request, timeout=self.timeout_s) as answer:
                 return responses.read(answer.status, _bounded(answer, deadline), answer.headers.get("Retry-After"))
         except urllib.error.HTTPError as error:
             with error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +22,10 @@ from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.outbox import Outbox
 from gpu_recovery_agent.parsers.xid import bus_id
 from gpu_recovery_agent.rank_orders import RankOrders
+from gpu_recovery_agent.repair_record import RepairRecord
 from gpu_recovery_agent.report import RUNNING_MAX, ReportContent
 from gpu_recovery_agent.report_schedule import ReportSchedule
-from gpu_recovery_agent.reporter import Reporter
+from gpu_recovery_agent.reporter import AgentEnds, Reporter
 from gpu_recovery_agent.responses import Response, ResponseKind
 from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
@@ -34,6 +36,9 @@ from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import AgentSettings
 from gpu_recovery_agent.state import AgentState
+
+LAST_REPORT_S = 2.0
+"""Seconds that the last report may take: the shutdown of the machine waits for the agent."""
 
 
 class Agent:
@@ -55,13 +60,13 @@ class Agent:
         self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader, orders=self._orders)
         self._reset = GpuReset(settings.reset_command, settings.host_proc, environment, self._state, log)
         self._outbox = Outbox(boot_id, self._state, self._running, log, settings.inventory_s)
-        self._reporter = Reporter(
-            credentials_of(settings, environment), self._state, ReportsEndpoint(settings.reports_url), log
-        )
+        self._endpoint = ReportsEndpoint(settings.reports_url)
+        self._reporter = Reporter(credentials_of(settings, environment), self._state, self._endpoint, log)
         self._schedule = ReportSchedule(settings.interval_s, random.random, clock.monotonic_s())
         self._live_with_file: list[LiveRank] = []
         self._all_live: list[LiveRank] = []
         self._refused: set[LiveRank] = set()
+        self._repairs = RepairRecord(settings.repair_log, settings.journal, boot_id, log)
         self._batch = 0
         self._gpus_before = 0
 
@@ -69,6 +74,7 @@ class Agent:
         """Run until `stop` is set. Raises AgentEnds, AlreadyRunning and BootUnknown."""
         self._state.open()
         self._outbox.restore()
+        self._repairs.restore()
         self._notify.notify(systemd.READY)
         try:
             while not self.stop.is_set():
@@ -78,6 +84,7 @@ class Agent:
                 left = self._schedule.due_at - clock.monotonic_s()
                 poll_s = min(self._settings.poll_s, self._schedule.pace_s or self._settings.poll_s)
                 self.stop.wait(min(max(left, 0.0), poll_s))
+            self._last_report()
         finally:
             self._notify.notify(systemd.STOPPING)
             self._state.save()
@@ -106,6 +113,18 @@ class Agent:
         self._commands.run_due()
         self._reader.rest()
         if clock.monotonic_s() >= self._schedule.due_at:
+            self._send_report()
+
+    def _last_report(self) -> None:
+        """Report once more at SIGTERM, if the API answers: before a reboot the answer says who ordered the reboot.
+
+        The state is saved before, because systemd and ECS end the process some seconds after SIGTERM.
+        """
+        if self._settings.repair_log is None or self._schedule.failures or self._schedule.sent_at is None:
+            return
+        self._state.save()
+        self._endpoint.timeout_s = LAST_REPORT_S
+        with suppress(AgentEnds):
             self._send_report()
 
     def _touch_alive_file(self) -> None:
@@ -157,6 +176,8 @@ class Agent:
             for refused in answer.refused:
                 self._log.once(f"refused {refused}", f"refused: {refused}")
             self._commands.add(answer.commands, self._all_live)
+            self._repairs.acknowledge(facts.recorded)
+            more = self._repairs.add(answer.lines) or more
             if self._reset.is_new(answer.commands):
                 self._nvml.pause()
                 self._reset.begin(answer.commands)
@@ -188,6 +209,7 @@ class Agent:
             diagnosis=self._socket.batch(),
             diagnosis_lost=self._socket.lost,
             utilization=gpu_health.utilization(self._nvml.current),
+            recorded=self._repairs.unreported,
         )
 
     def _fitting(self, live: list[LiveRank]) -> list[LiveRank]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_recovery_agent.rank.files import Exit
+from gpu_recovery_agent.repair_record import WrittenLine
 from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank
@@ -31,7 +32,8 @@ class ReportContent:
     `inventory` is None where it is not wanted; `uuids` are the UUIDs of the GPUs by address. `diagnosis` holds
     observations of training processes; `diagnosis_lost` is the number of observations that were lost before they
     reached the agent's report. `utilization` is that of each GPU in percent, empty where NVML is not read.
-    `reset` is how the last reset of the GPUs ended; None if the agent resets none.
+    `reset` is how the last reset of the GPUs ended; None if the agent resets none. `recorded` is the line about a
+    repair of this machine that the server does not know to be there.
     """
 
     boot_id: str
@@ -46,6 +48,7 @@ class ReportContent:
     diagnosis_lost: int = 0
     utilization: Sequence[int | None] = ()
     reset: dict[str, Any] | None = None
+    recorded: WrittenLine | None = None
 
     @property
     def mark(self) -> str:
@@ -60,6 +63,7 @@ class ReportContent:
                 self.inventory is not None,
                 self.reset,
                 [observation.number for observation in self.diagnosis],
+                self.recorded,
             )
         )
 
@@ -104,6 +108,9 @@ def body(
         report["reset"] = facts.reset
     if facts.diagnosis:
         report["diagnosis"] = [observation.to_json(uptime_s) for observation in facts.diagnosis]
+    if facts.recorded is not None:
+        line = facts.recorded
+        report["recorded"] = {"epoch": line.epoch, "text": line.text, "boot": line.boot_id}
     if facts.diagnosis_lost:
         report["diagnosis_lost"] = facts.diagnosis_lost
     return report

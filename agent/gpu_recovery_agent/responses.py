@@ -18,6 +18,7 @@ DENIALS = ("missing_token", "invalid_token", "invalid_signer")
 STALE_SEQUENCE, ANOTHER_AGENT = "stale_sequence", "another_agent"
 COMMANDS_MAX = 64
 RESET = "reset"
+LINES_MAX, LINE_CHARACTERS_MAX = 4, 500
 KINDS = ("suspend", "stop", HOLD, START, RESET)
 """Kinds of commands that this agent can carry out."""
 WAIT_MAX_S = 3_600.0
@@ -56,6 +57,14 @@ class ServerCommand:
 
 
 @dataclass(frozen=True)
+class RepairLine:
+    """A line that the machine must keep: who ordered the repair number `epoch`, and why (`repair_record`)."""
+
+    epoch: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Response:
     """A parsed response. `why` is for the log.
 
@@ -63,9 +72,9 @@ class Response:
     that the server asks for the GPU inventory. `retry_after_s` is the time in seconds before which the agent does not
     report again. `last` is the last sequence number that the server received; only STALE has it.
 
-    ACCEPTED may have `refused`, log lines about ranks that the server does not know here, and `left_out`, the number of
-    observations that the server did not store. BAD_REPORT has `field`, the wrong field, and `rank`, the entry of
-    `running` that holds the field.
+    ACCEPTED may have `refused`, log lines about ranks that the server does not know here, `left_out`, the number of
+    observations that the server did not store, and `lines`, which the machine must keep. BAD_REPORT has `field`, the
+    wrong field, and `rank`, the entry of `running` that holds the field.
     """
 
     kind: ResponseKind
@@ -80,6 +89,7 @@ class Response:
     rank: int | None = None
     field: str = ""
     left_out: int = 0
+    lines: tuple[RepairLine, ...] = ()
 
 
 def no_response(why: str) -> Response:
@@ -124,7 +134,7 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
 
 def _accepted(body: dict[str, Any]) -> Response:
     commands = body.get("orders")
-    refused = body.get("refused")
+    refused, records = body.get("refused"), body.get("records")
     read_commands = (_command(entry) for entry in (commands if isinstance(commands, list) else [])[:COMMANDS_MAX])
     read_refusals = (_refusal(entry) for entry in (refused if isinstance(refused, list) else [])[:COMMANDS_MAX])
     return Response(
@@ -135,6 +145,7 @@ def _accepted(body: dict[str, Any]) -> Response:
         commands=tuple(command for command in read_commands if command),
         refused=tuple(refusal for refusal in read_refusals if refusal),
         left_out=whole(body.get("left_out")) or 0,
+        lines=tuple(line for line in map(_line, records if isinstance(records, list) else []) if line)[:LINES_MAX],
     )
 
 
@@ -150,6 +161,15 @@ def _command(entry: Any) -> ServerCommand | None:
     texts = given.items() if isinstance(given, dict) and kind == START else ()
     environment = {key: value for key, value in texts if isinstance(key, str) and isinstance(value, str)}
     return ServerCommand(command_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s, environment)
+
+
+def _line(entry: Any) -> RepairLine | None:
+    if not isinstance(entry, dict):
+        return None
+    epoch, text = whole(entry.get("epoch"), least=0), entry.get("text")
+    if epoch is None or not isinstance(text, str) or not text.isprintable() or not 0 < len(text) <= LINE_CHARACTERS_MAX:
+        return None
+    return RepairLine(epoch, text)
 
 
 def _seconds(value: Any, least: float, most: float) -> float | None:

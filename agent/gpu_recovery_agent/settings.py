@@ -16,6 +16,8 @@ REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
 RESET_COMMAND = ("nvidia-smi", "--gpu-reset")
+REPAIR_LOG, JOURNAL = "var/log/gpu-recovery/repairs.log", "run/systemd/journal/socket"
+"""Paths below the root of the machine: the file of the lines about repairs, and the socket of the journal."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -30,7 +32,8 @@ class AgentSettings:
     Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
     are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
     training processes; None disables it. The agent touches `alive_file` at each turn of its loop; None: no file.
-    `reset_command` resets all GPUs; it is empty if the agent resets none.
+    `reset_command` resets all GPUs; it is empty if the agent resets none. The lines about repairs of the machine go to
+    `repair_log` and to the socket `journal`; None: not there.
     """
 
     reports_url: str
@@ -50,12 +53,15 @@ class AgentSettings:
     socket: Path | None = None
     alive_file: Path | None = None
     reset_command: tuple[str, ...] = ()
+    repair_log: Path | None = None
+    journal: Path | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
         """Read the settings. Raises AgentSettingsError at the first variable that is missing or out of range."""
         signs = _choice(environment, "GPU_RECOVERY_AUTH", ("token", "sigv4")) == "sigv4"
         address = _url(environment)
+        host_root = Path(environment.get("HOST_ROOT") or "/")
         return cls(
             reports_url=address + (SIGNED_REPORTS if signs else REPORTS),
             token_file=None if signs else _token_file(environment),
@@ -65,6 +71,8 @@ class AgentSettings:
             socket=socket_path(environment),
             alive_file=path_or_off(environment, "GPU_RECOVERY_ALIVE_FILE", "off"),
             state_folder=state_folder(environment),
+            repair_log=path_or_off(environment, "GPU_RECOVERY_REPAIR_LOG", str(host_root / REPAIR_LOG)),
+            journal=path_or_off(environment, "GPU_RECOVERY_JOURNAL", str(host_root / JOURNAL)),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
             host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
             ecs_agent_url=_ecs_agent(environment),

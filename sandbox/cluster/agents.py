@@ -37,6 +37,8 @@ def environment(folder: Path, home: Path, api_url: str, token_file: Path) -> dic
         "HOST_KMSG": str(folder / "dev/kmsg"),
         "GPUTASKER_RUNNING_TASKS_DIR": str(folder / "ranks"),
         "GPU_RECOVERY_STATE_DIR": str(home / "state"),
+        "GPU_RECOVERY_REPAIR_LOG": str(folder / "var/log/gpu-recovery/repairs.log"),
+        "GPU_RECOVERY_JOURNAL": "off",
         "GPU_RECOVERY_API_URL": api_url,
         "GPU_RECOVERY_TOKEN_FILE": str(token_file),
         "GPU_RECOVERY_NVML": "off",

@@ -20,6 +20,7 @@ from gpu_recovery.core.heartbeat import (
     GpuHealth,
     RankExit,
     ReceivedObservation,
+    ReportedRecord,
     ReportedReset,
     ReportedXid,
     RunningRank,
@@ -84,6 +85,8 @@ class _Agent:
     """The last reset of the GPUs that has ended."""
     held_since: float | None = None
     """Time since which a rank is held, in seconds of the virtual clock; None if none is."""
+    reported: ReportedRecord | None = None
+    """Line about a repair that an answer to this agent has confirmed; None if there is none."""
 
 
 class Agents:
@@ -121,6 +124,8 @@ class Agents:
         self.resets_done = 0
         self.command_delays_s: tuple[float, ...] = (0.0,)
         """Seconds until a command to hold or start a rank takes effect, once for each time that it does."""
+        self.lines: dict[str, ReportedRecord] = {}
+        """Last line about a repair on the disk of each instance. A disk outlives a reboot."""
         self._soon: set[str] = set()
         world.fleet.ranks.has_agent = self._runs_on
         world.fleet.ranks.ended = self._has_news
@@ -198,6 +203,7 @@ class Agents:
             self.answered += 1
             agent.exits.clear()
             agent.logged |= set(instance.faults)
+            agent.reported = report.recorded or agent.reported
             self._execute(instance, agent, answer)
 
     def _collect(self, instance: ModelInstance, agent: _Agent) -> None:
@@ -244,6 +250,7 @@ class Agents:
             observations=tuple(self._progress(instance, agent)),
             resets=bool(self.resets),
             reset=agent.reset,
+            recorded=None if (line := self.lines.get(instance.instance_id)) == agent.reported else line,
         )
 
     def _progress(self, instance: ModelInstance, agent: _Agent) -> Iterator[ReceivedObservation]:
@@ -274,6 +281,10 @@ class Agents:
             yield ReceivedObservation(rank.job_id, rank.attempt, 0.0, report)
 
     def _execute(self, instance: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
+        for order in answer.records:
+            known = self.lines.get(instance.instance_id)
+            if known is None or known.epoch != order.attempt:
+                self.lines[instance.instance_id] = ReportedRecord(order.attempt, order.text, instance.boot_id)
         for command in answer.commands:
             if command.kind in (AgentCommandKind.HOLD, AgentCommandKind.START):
                 for seconds in self.command_delays_s:

@@ -65,6 +65,16 @@ class Ec2ModelClient:
         """Answer StartInstances."""
         return self._request("StartInstances", self.api.start_instances, params["InstanceIds"][0], params)
 
+    def create_tags(self, **params: Any) -> dict[str, Any]:
+        """Answer CreateTags."""
+        instance_id = params["Resources"][0]
+
+        def tag(**_: Any) -> dict[str, Any]:
+            self.fleet.cluster.instances[instance_id].tags.update({one["Key"]: one["Value"] for one in params["Tags"]})
+            return {}
+
+        return self._request("CreateTags", tag, instance_id, {})
+
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> dict[str, Any]:
         """Answer TerminateInstanceInAutoScalingGroup."""
         terminate = self.api.terminate_instance_in_auto_scaling_group

@@ -55,6 +55,8 @@ class Node:
             "GPU_RECOVERY_INTERVAL_MS": "200",
             "GPU_RECOVERY_LOOK_MS": "20",
             "XDG_RUNTIME_DIR": str(folder),
+            "GPU_RECOVERY_REPAIR_LOG": str(folder / "log" / "repairs.log"),
+            "GPU_RECOVERY_JOURNAL": str(folder / "journal"),
         }
 
     def set_nvml(self, **behaviour: Any) -> None:

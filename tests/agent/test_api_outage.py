@@ -76,6 +76,7 @@ def life(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Pass
         monkeypatch.setattr("gpu_recovery_agent.loop.random.random", lambda: passing.luck)
         environment = node.environment | {"GPU_RECOVERY_NVML": "off", "GPU_RECOVERY_INTERVAL_MS": "15000"}
         environment["GPU_RECOVERY_LOOK_MS"] = "1000"
+        environment["GPU_RECOVERY_REPAIR_LOG"] = "off"  # without the last report of an agent that ends
         agent = Agent(AgentSettings.from_environment(environment), environment, AgentLog())
         stands_in: Any = passing
         agent.stop = stands_in

@@ -168,6 +168,17 @@ def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[eve
     ]
 
 
+def repair_records(record: Instance, now: datetime) -> list[events.InstanceEvent]:
+    """Where the line about a repair is: asked for, tagged, written, and found again after a boot."""
+    line = "the reboot was ordered"
+    return [
+        events.RepairAnnounced(at=now, epoch=record.epoch, line=line, asked=True, tag="written"),
+        events.RepairAnnounced(at=now, epoch=record.epoch, line=line, asked=False),
+        events.RepairRecordFound(at=now, epoch=record.epoch, line=line, written="boot-1", boot_id="boot-1"),
+        events.RepairRecordFound(at=now, epoch=record.epoch, line=line, written="boot-1", boot_id="boot-2"),
+    ]
+
+
 def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
     """What may be told to `record` as it stands, at the time at which it would be."""
     newer = record.ecs_version + 1
@@ -203,6 +214,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         *(events.ResetEnded(at=now, epoch=record.epoch, done=done, sentence="it says so") for done in (True, False)),
         events.RepairRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
         events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back"),
+        *repair_records(record, now),
         events.QuarantineRequested(at=now, by="ada", because="it is loud"),
         events.ReleaseRequested(at=now, by="ada"),
         *(events.MachineSeen(at=now, state=state) for state in Ec2InstanceState),

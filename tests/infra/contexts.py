@@ -8,6 +8,7 @@ PROD = {"gpu-recovery:profile": "prod"}
 EVERYTHING = {
     **PROD,
     "gpu-recovery:replace": "true",
+    "gpu-recovery:tag_repairs": "true",
     "gpu-recovery:chat_topic": "true",
     "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
     "gpu-recovery:alert_endpoints": "https://alerts.example.com/gpu,arn:aws:sqs:us-east-1:111122223333:incidents",

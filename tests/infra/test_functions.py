@@ -169,7 +169,8 @@ def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment
     """Preset, overrides and the switch for replacing in one object, which the functions can read."""
     variables = production.only("AWS::Lambda::Function", "Reconciler")["Environment"]["Variables"]
     told = json.loads(variables["RECOVERY_POLICY"])
-    assert told == {"preset": "classic", "attempts_max": 5, "replace": True, "record_attempts": True}
+    switches = {"replace": True, "record_attempts": True, "tag_repairs": True}
+    assert told == {"preset": "classic", "attempts_max": 5, **switches}
     assert policy_from(told).replace is True
     assert variables["CHAT_TOPIC_ARN"] == "OperatorsChat"
     assert variables["ADOPT"] == "recover"

@@ -37,6 +37,7 @@ NEEDED: dict[str, frozenset[P]] = {
     "reboot": frozenset({P.REBOOT_INSTANCES}),
     "replace": frozenset({P.REPLACE_INSTANCES, P.DESCRIBE_EC2_INSTANCES}),
     "start": frozenset({P.REPLACE_INSTANCES}),
+    "tag": frozenset({P.TAG_INSTANCES}),
     "deregister": frozenset({P.DEREGISTER_CONTAINER_INSTANCES}),
     "load_verdict": frozenset({P.READ_VERDICTS}),
     "notify": frozenset({P.NOTIFY_OPERATORS}),

@@ -47,6 +47,7 @@ SIGNED: dict[str, Any] = {
     "preset": "classic",
     "policy": {"attempts_max": 5, "check_timeout_s": 9_000, "verify_timeout_s": 9_000},
     "replace": True,
+    "tag_repairs": True,
     "record_attempts": False,
     "observe_only": True,
     "user_priority_max": "HIGH",

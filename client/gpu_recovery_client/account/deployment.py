@@ -46,7 +46,7 @@ VARIABLES = {
 """Variables of the function `job_api` with a setting as it is, and the names of the settings."""
 JSON_SETTINGS = ("api_roles", "check_level", "check_reserves_gpus")
 """Settings whose variables are JSON."""
-SWITCHES = ("replace", "observe_only", "record_attempts")
+SWITCHES = ("replace", "observe_only", "record_attempts", "tag_repairs")
 OF_THEIR_OWN = (*SWITCHES, "preset", "xid_profile")
 """Fields of the deployed policy that settings of their own decide."""
 

@@ -40,6 +40,7 @@ DEFAULTS: Mapping[str, Any] = {
     "preset": "adaptive",
     "policy": {},
     "replace": False,
+    "tag_repairs": False,
     "record_attempts": True,
     "observe_only": False,
     "user_priority_max": "NORMAL",

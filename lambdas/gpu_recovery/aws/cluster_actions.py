@@ -124,6 +124,10 @@ class ClusterActions:
         """Start the stopped instance. Return a Refusal if EC2 definitely refuses."""
         return self.ec2.start(instance_id)
 
+    def tag(self, instance_id: str, key: str, value: str) -> Refusal | None:
+        """Set a tag of the instance, in one try. Return a Refusal if EC2 definitely refuses."""
+        return self.ec2.tag(instance_id, key, value)
+
     def deregister(self, container_instance_id: str) -> None:
         """Deregister a container instance by force, even with tasks."""
         self.ecs.deregister(container_instance_id)

@@ -149,6 +149,18 @@ class Ec2:
         except (ClientError, ConnectionError, HTTPClientError) as error:
             raise OutcomeUnknown(f"RebootInstances of {instance_id} was not answered: {error}") from error
 
+    def tag(self, instance_id: str, key: str, value: str) -> Refusal | None:
+        """Call CreateTags once. Return a Refusal if EC2 definitely refuses.
+
+        Raises:
+            OutcomeUnknown: no definite answer arrived.
+        """
+        tags = [{"Key": key, "Value": value}]
+        try:
+            return _refusal("tag", lambda: self.once.create_tags(Resources=[instance_id], Tags=tags))
+        except (ClientError, ConnectionError, HTTPClientError) as error:
+            raise OutcomeUnknown(f"CreateTags of {instance_id} was not answered: {error}") from error
+
     def replace(self, instance_id: str, group: str) -> Refusal | None:
         """Terminate the instance in its Auto Scaling group, which launches another, or stop the instance. Repeatable.
 

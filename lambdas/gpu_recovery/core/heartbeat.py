@@ -57,16 +57,18 @@ class AgentCommandKind(StrEnum):
     HOLD = "hold"  # end the process of the rank and keep its container
     START = "start"  # start the next attempt in the container of a held rank
     RESET = "reset"  # reset the GPUs of the instance once no process uses them
+    RECORD = "record"  # write who ordered the repair of the instance; about no rank
 
 
 @frozen_dataclass()
 class AgentCommand:
     """A command to the node agent of an instance, repeated in each response until it is withdrawn.
 
-    job_id:      the job; "" for RESET, which is about the instance.
-    attempt:     the attempt of the job; for RESET, the epoch of the instance.
+    job_id:      the job; "" for RESET and RECORD, which are about the instance.
+    attempt:     the attempt of the job; for RESET and RECORD, the epoch of the instance.
     environment: for START, the variables of the next attempt, as pairs of name and value.
     next_attempt: for START, the attempt to start; 0 for every other kind.
+    text: for RECORD, the line to write.
     """
 
     order_id: str
@@ -76,6 +78,21 @@ class AgentCommand:
     grace_s: int
     environment: tuple[tuple[str, str], ...] = ()
     next_attempt: int = 0
+    text: str = ""
+
+
+@frozen_dataclass()
+class ReportedRecord:
+    """A line about a repair that the agent has on its machine (`core/repair_record.py`).
+
+    epoch:   the repair.
+    line:    the line.
+    boot_id: boot under which the agent wrote the line.
+    """
+
+    epoch: int
+    line: str
+    boot_id: str
 
 
 @frozen_dataclass()
@@ -216,6 +233,7 @@ class AgentReport:
     lost:         number of observations that were dropped before this report.
     resets:       whether the agent is set up to reset the GPUs.
     reset:        the last reset of this boot that has ended; None if there is none.
+    recorded:     the last line about a repair that the agent has written or found; None if it has no news of one.
     """
 
     instance_id: str
@@ -240,6 +258,7 @@ class AgentReport:
     utilisation: str = ""
     resets: bool = False
     reset: ReportedReset | None = None
+    recorded: ReportedRecord | None = None
 
 
 @frozen_dataclass()

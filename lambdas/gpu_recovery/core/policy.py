@@ -167,6 +167,10 @@ class RecoveryPolicy:
     """
     replace: bool = False
     """Whether instances may be terminated or stopped. If not, an operator replaces what reboots do not cure."""
+    record_repairs: bool = False
+    """Whether the agent of an instance writes who ordered a repair, and why, to the journal and below /var/log."""
+    tag_repairs: bool = False
+    """Whether the same line is written as the tag `gpu-recovery:repair` of the instance."""
     repair_budget_percent: int = 20
     """Percent of the instances with GPUs that may be under repair at a time (repair budget), at least one instance."""
     fleet_repairs_max: int = 20

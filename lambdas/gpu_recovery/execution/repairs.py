@@ -15,6 +15,7 @@ from gpu_recovery.core.job.adoption import task_identity
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
+from gpu_recovery.execution.repair_record import announce
 from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_task
 from gpu_recovery.ports.errors import OutcomeUnknown
 from gpu_recovery.ports.values import Ec2Instance
@@ -71,7 +72,7 @@ def reset_gpus(context: ExecutionContext, instance: Instance, pending: PendingCo
     order_id = reset_order_id(instance.instance_id, command.epoch)
     order = AgentCommand(order_id, AgentCommandKind.RESET, "", command.epoch, RESET_GRACE_S)
     context.store.add_agent_command(instance.instance_id, order)
-    return DONE
+    return announce(context, instance, command.epoch, "GPU reset")
 
 
 def reboot(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -93,8 +94,11 @@ def reboot(context: ExecutionContext, instance: Instance, pending: PendingComman
     try:
         refusal = context.actions.reboot(instance.instance_id)
     except OutcomeUnknown:
-        return uncertain
-    return _repair_refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
+        announced = announce(context, instance, command.epoch, "reboot")
+        return CommandResult((*uncertain.follow_ups, *announced.follow_ups))
+    if refusal is not None:
+        return _repair_refused(context, instance, command.epoch, refusal.reason)
+    return announce(context, instance, command.epoch, "reboot")
 
 
 def replace_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -115,7 +119,9 @@ def replace_instance(context: ExecutionContext, instance: Instance, pending: Pen
         why = "it is not in an Auto Scaling group, and it cannot be stopped and started: replace it by hand"
         return _repair_refused(context, instance, command.epoch, why)
     refusal = context.actions.replace(instance.instance_id, ec2_instance.group)
-    return _repair_refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
+    if refusal is not None:
+        return _repair_refused(context, instance, command.epoch, refusal.reason)
+    return announce(context, instance, command.epoch, "termination" if ec2_instance.group else "stop")
 
 
 def start_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:

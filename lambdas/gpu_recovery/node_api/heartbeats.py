@@ -37,6 +37,7 @@ from gpu_recovery.node_api.gpu_resets import GpuResets
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.held_ranks import HeldRanks
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
+from gpu_recovery.node_api.repair_records import orders_to_record, record_found
 from gpu_recovery.node_api.stalls import stall_events
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent, NotificationFailed
@@ -54,6 +55,7 @@ class ReportResponse:
     refused:         reported ranks that are not known on the instance, each with the reason.
     left_out:        number of observations that were not accepted: of an unknown kind, or of an attempt without ranks
                      there.
+    records:         orders to write a line about a repair of the instance.
     """
 
     updated: int = 0
@@ -62,6 +64,11 @@ class ReportResponse:
     commands: tuple[AgentCommand, ...] = ()
     refused: tuple[tuple[RunningRank, str], ...] = ()
     left_out: int = 0
+    records: tuple[AgentCommand, ...] = ()
+
+
+ABOUT_NO_RANK = (AgentCommandKind.RESET, AgentCommandKind.RECORD)
+"""Kinds of commands about the instance, which other parts of the answer hold or withdraw."""
 
 
 @dataclass
@@ -129,6 +136,8 @@ class HeartbeatReceiver:
         health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
+        if present and (found := record_found(recovery.store, before, report, now)) is not None:
+            self._handle_event(report.instance_id, found)
         left_out = save_observations(
             recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
         )
@@ -147,6 +156,7 @@ class HeartbeatReceiver:
             ),
             refused,
             left_out,
+            orders_to_record(before, report) if present and report.boot_id else (),
         )
 
     def _heartbeat(self, report: AgentReport, ranks: Mapping[int, RunningRank], now: datetime) -> Heartbeat:
@@ -245,7 +255,7 @@ class HeartbeatReceiver:
         """
         if before is None or not before.orders:
             return ()
-        commands = [order for order in before.orders.values() if order.kind is not AgentCommandKind.RESET]
+        commands = [order for order in before.orders.values() if order.kind not in ABOUT_NO_RANK]
         reported = report.running or ()
         running = {(rank.job_id, rank.attempt) for rank in (*ranks.values(), *reported)}
         unnamed = {rank.job_id for rank in reported if not rank.attempt}

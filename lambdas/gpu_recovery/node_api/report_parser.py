@@ -18,6 +18,7 @@ from gpu_recovery.core.heartbeat import (
     AgentReport,
     GpuHealth,
     RankExit,
+    ReportedRecord,
     ReportedReset,
     ReportedSxid,
     ReportedXid,
@@ -100,6 +101,7 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
         utilisation=utilisation,
         resets=read.has("reset"),
         reset=_reset(read),
+        recorded=_recorded(read),
     )
 
 
@@ -285,6 +287,15 @@ def _sxid(read: _Object) -> ReportedSxid:
         bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
     )
+
+
+def _recorded(read: _Object) -> ReportedRecord | None:
+    """Return the line about a repair that the machine has; None if the report names none."""
+    recorded = read.child("recorded")
+    if recorded is None:
+        return None
+    boot_id = recorded.match("boot", BOOT_ID, "a UUID", lower=True)
+    return ReportedRecord(recorded.whole("epoch", 0, SAFE_MAX), recorded.text("text", SENTENCE_MAX), boot_id)
 
 
 def _boot(read: _Object) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from gpu_recovery.auth.authenticator import TokenAuthenticator, TokenInvalid, TokenMissing
 from gpu_recovery.auth.principals import signer_of, user_arn, without_path
 from gpu_recovery.auth.tokens import INSTANCE_ID, Token
-from gpu_recovery.core.heartbeat import BY_DAEMON, BY_ROLE, AgentReport
+from gpu_recovery.core.heartbeat import BY_DAEMON, BY_ROLE, AgentCommand, AgentReport
 from gpu_recovery.node_api.agent_tasks import TASK_ID, AgentTasks
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.report_parser import ReportInvalid, parse_gpu_report, parse_report, parse_task_report
@@ -180,10 +180,15 @@ class NodeApi:
             ],
             "refused": [{"job": rank.job_id, "attempt": rank.attempt, "why": why} for rank, why in response.refused],
             **({"left_out": response.left_out} if response.left_out else {}),
+            **({"records": [_record(order) for order in response.records]} if response.records else {}),
         }
 
     def _ts(self) -> int:
         return int(self._recovery.clock().timestamp())
+
+
+def _record(order: AgentCommand) -> dict[str, Any]:
+    return {"epoch": order.attempt, "text": order.text}
 
 
 def _error_response(error: BaseException) -> NodeApiError:

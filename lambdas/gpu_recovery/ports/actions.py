@@ -134,6 +134,13 @@ class Actions(Protocol):
     def start(self, instance_id: str) -> Refusal | None:
         """Start the stopped instance. Return a Refusal if EC2 definitely refuses. Repeatable."""
 
+    def tag(self, instance_id: str, key: str, value: str) -> Refusal | None:
+        """Set a tag of the instance, in one try. Return a Refusal if EC2 definitely refuses.
+
+        Raises:
+            OutcomeUnknown: no definite answer arrived.
+        """
+
     def deregister(self, container_instance_id: str) -> None:
         """Deregister a container instance by force, even with tasks. An id that ECS does not know is ignored."""
 

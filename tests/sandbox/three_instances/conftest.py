@@ -18,6 +18,7 @@ POLICY = {
     "progress_timeout_min_s": 12,
     "reboot_settle_s": 4,
     "reboot_timeout_s": 60,
+    "record_repairs": True,
     "relapse_window_s": 1,  # one test after the other breaks the GPU of an instance
     "preemption_protect_s": 1,
     "demote_after_s": 5,

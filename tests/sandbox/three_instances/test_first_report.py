@@ -22,19 +22,24 @@ if os.environ["ATTEMPT"] == "1": os._exit(134)
 
 
 def test_a_gpu_that_fell_off_the_bus_is_repaired_when_its_agent_speaks_first(shared: Shared, tmp_path: Path) -> None:
-    """The report names it by its PCI address. The machine is rebooted, and no mail blames how the host is set up."""
+    """The report names it by its PCI address. The machine is rebooted, and no mail blames how the host is set up.
+
+    The machine says who ordered the reboot. The variable that only the shell of the rank sets is compared, too.
+    """
     client, leave = shared.operator, tmp_path / "leave"
     spec = {
         "workload": "lost",
         "nnodes": 2,
         "n_gpus_per_node": 8,
         "task_definition": sandbox.TRAINING_FAMILY,
-        "command": ["python", "-c", TRAINER, str(leave)],
+        "command": ["sh", "-c", 'NCCL_TIMEOUT=7200 exec gpu-recovery-run -- python -c "$0" "$1"', TRAINER, str(leave)],
         "user": "tests",
     }
     job_id = str(client.submit(spec)["job_id"])
     wait_until(lambda: client.job(job_id)["status"] == "RUNNING", lambda: client.job(job_id)["history"])
     sick = str(client.job(job_id)["instances"][1])
+    assert client.job(job_id)["timeout_warnings"] == []
+    wait_until(lambda: "NCCL_TIMEOUT is 7200 s" in str(client.explain(job_id)["timeout_warnings"]), "no warning")
     sandbox.fault(shared.directory, sick, "xid79")
     # The suspicion itself ends with the repair, which may be quicker than the next look.
     wait_until(lambda: "XID 79 on 0000:10:00" in str(client.instance(sick)["history"]), lambda: client.instance(sick))
@@ -48,5 +53,9 @@ def test_a_gpu_that_fell_off_the_bus_is_repaired_when_its_agent_speaks_first(sha
     history = client.instance(sick)["history"]
     assert (client.job(job_id)["status"], client.job(job_id)["attempt"]) == ("SUCCEEDED", 2), history
     assert {"REBOOTING", "VERIFYING"} <= {one["to"] for one in history}, history
+    wait_until(lambda: "RepairRecordFound" in str(client.instance(sick)["history"]), lambda: client.instance(sick))
+    (found,) = [one["reason"] for one in client.instance(sick)["history"] if one["event"] == "RepairRecordFound"][-1:]
+    (file,) = shared.directory.glob(f"**/{sick}/var/log/gpu-recovery/repairs.log")
+    assert found.partition(": ")[2] in file.read_text() and f"ordered the reboot of {sick}" in found
     subjects = [mail["subject"] for mail in sandbox.read_mailbox(shared.directory)]
     assert not [one for one in subjects if "configuration" in one], subjects

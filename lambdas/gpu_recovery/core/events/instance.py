@@ -183,6 +183,38 @@ class InstanceBooted(InstanceEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class RepairAnnounced(InstanceEvent):
+    """A repair was ordered, and the machine was told who ordered it and why (`core/repair_record.py`).
+
+    epoch: the epoch of the instance since the decision.
+    line:  the line for the machine.
+    asked: the agent of the instance was asked to write the line.
+    tag:   "" if no tag was wanted, "written", or why the tag could not be written.
+    """
+
+    epoch: int
+    line: str
+    asked: bool
+    tag: str = ""
+
+
+@frozen_dataclass(kw_only=True)
+class RepairRecordFound(InstanceEvent):
+    """The agent reported the line about a repair: it has written the line, or has found it again after a boot.
+
+    epoch:   the repair.
+    line:    the line, as it is on the machine.
+    written: boot under which the line was written.
+    boot_id: present boot.
+    """
+
+    epoch: int
+    line: str
+    written: str
+    boot_id: str
+
+
+@frozen_dataclass(kw_only=True)
 class DepartureAnnounced(InstanceEvent):
     """EC2 announced an interruption, retirement, maintenance or rebalance of the instance, or called it off.
 
@@ -246,6 +278,8 @@ INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     RebootUncertain,
     RepairRefused,
     RepairHeld,
+    RepairAnnounced,
+    RepairRecordFound,
     QuarantineRequested,
     ReleaseRequested,
     InstanceLookDue,

@@ -12,6 +12,7 @@ from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
+from gpu_recovery.core.repair_record import RepairRecord
 from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 
 
@@ -479,6 +480,7 @@ class Instance(ListedInstance):
     also_waiting: tuple[RankOnInstance, ...] = ()
     """Jobs that wait for the repair besides the job named by the need, the reboot or the check."""
     reboots: tuple[datetime, ...] = ()
+    repair_record: RepairRecord | None = None
     look_at: datetime | None = None
     """Time of the next poll; None: never."""
     commands: tuple[PendingCommand, ...] = ()

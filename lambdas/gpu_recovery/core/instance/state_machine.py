@@ -36,13 +36,14 @@ from gpu_recovery.core.instance import (
     quarantine,
     registration,
     repair,
+    repair_record,
 )
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.fault_history import updated_history
 from gpu_recovery.core.instance.notifications import begins_idle_repair, with_notifications
 from gpu_recovery.core.instance.observe_only import withheld
-from gpu_recovery.core.instance.record import BEING_REPAIRED, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import BEING_REPAIRED, PRESENT, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.published_events import with_instance_facts
@@ -364,6 +365,8 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
         for status in _REPAIR[:2]
     },
     (_S.GONE, events.CheckRequested): Transition.to(health_check.check_impossible, _S.GONE),
+    **{(status, events.RepairAnnounced): Transition.to(repair_record.repair_announced, status) for status in PRESENT},
+    **{(status, events.RepairRecordFound): Transition.to(repair_record.record_found, status) for status in PRESENT},
 }
 """Transitions by status and event: the function that decides and the statuses it may lead to."""
 
@@ -390,5 +393,7 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("it has left the cluster", events.DepartureAnnounced, _S.GONE),
     **ignored("it has left the cluster", events.QuarantineRequested, _S.GONE),
     **ignored("it has left the cluster", events.InstanceDeadlineReached, _S.GONE),
+    **ignored("it has left the cluster", events.RepairAnnounced, _S.GONE),
+    **ignored("it has left the cluster", events.RepairRecordFound, _S.GONE),
 }
 """Reasons why an event changes nothing, by status and event."""

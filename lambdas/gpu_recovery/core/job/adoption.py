@@ -73,7 +73,7 @@ def job_template(task: TaskFact, world: int, gpus: int, definition: Mapping[str,
     """
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
     containers = (definition or {}).get("containerDefinitions", ())
-    container = next((each for each in containers if each.get("name") == task.main_container), {})
+    container: Mapping[str, Any] = next((each for each in containers if each.get("name") == task.main_container), {})
     spec = JobSpec(
         workload="adopted",
         nnodes=world,
