@@ -1119,6 +1119,23 @@ export interface components {
             sentence: string;
             where: string;
         };
+        /** @description Placement preview of a job that was not stored, and the warnings of its submission. */
+        DryRun: {
+            /**
+             * Format: date-time
+             * @description Time at which the sentence holds.
+             */
+            as_of: string;
+            blockers: string[];
+            earliest_at: string | null;
+            instances: string[];
+            position: number | null;
+            sentence: string;
+            short_of: components["schemas"]["RejectionKind"] | null;
+            timeout_warnings: components["schemas"]["TimeoutWarning"][];
+            would_start: boolean;
+            would_suspend: string[];
+        };
         /** @description An event of a job or an instance. */
         Event: {
             after: string | null;
@@ -1181,6 +1198,7 @@ export interface components {
             pending: components["schemas"]["Foresight"] | null;
             reason: string;
             status: components["schemas"]["JobStatus"];
+            timeout_warnings: components["schemas"]["TimeoutWarning"][];
         };
         /**
          * @description Why an attempt failed: `failure_kind` of the job API, and further kinds for faulty instances.
@@ -1611,6 +1629,7 @@ export interface components {
             suspended_at: string | null;
             suspended_for: string | null;
             task_definition: string;
+            timeout_warnings: components["schemas"]["TimeoutWarning"][];
             user: string;
             workload: string;
         };
@@ -1636,7 +1655,7 @@ export interface components {
             sentence: string;
         };
         /** @description The job that already has this idempotency key, or with `dry_run=1` a placement preview. */
-        JobOrForesight: components["schemas"]["Job"] | components["schemas"]["Foresight"];
+        JobOrForesight: components["schemas"]["Job"] | components["schemas"]["DryRun"];
         /** @description A job in a list with `fields=list`. */
         JobRow: {
             /** @enum {string} */
@@ -2261,6 +2280,14 @@ export interface components {
             exit_code: number | null;
             instance_id: string;
             rank: number;
+            sentence: string;
+        };
+        /** @description Two timeouts of a job that do not fit: the inner limit must be shorter than the outer limit. */
+        TimeoutWarning: {
+            inner: string;
+            inner_s: number;
+            outer: string;
+            outer_s: number;
             sentence: string;
         };
         /** @description Numbers of jobs, instances and GPUs. */
@@ -4551,6 +4578,15 @@ export interface operations {
                      *       "suspended_at": null,
                      *       "suspended_for": null,
                      *       "task_definition": "gpu-training",
+                     *       "timeout_warnings": [
+                     *         {
+                     *           "inner": "NCCL_TIMEOUT",
+                     *           "inner_s": 3600,
+                     *           "outer": "the timeout of the process group",
+                     *           "outer_s": 600,
+                     *           "sentence": "NCCL_TIMEOUT is 3600 s, and neither NCCL nor PyTorch reads this variable: the timeout of the process group (PyTorch's default) is 600 s, unless the program reads the variable itself. Pass timeout= to init_process_group"
+                     *         }
+                     *       ],
                      *       "user": "ana",
                      *       "workload": "sft"
                      *     }
@@ -4682,6 +4718,7 @@ export interface operations {
                      *       "suspended_at": null,
                      *       "suspended_for": null,
                      *       "task_definition": "gpu-training:3",
+                     *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "workload": "sft"
                      *     }
@@ -4801,6 +4838,7 @@ export interface operations {
                      *       "suspended_at": null,
                      *       "suspended_for": null,
                      *       "task_definition": "gpu-training:3",
+                     *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "workload": "sft"
                      *     }
@@ -4906,7 +4944,8 @@ export interface operations {
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "pending": null,
                      *       "reason": "the driver of attempt 2 exited with code 0",
-                     *       "status": "SUCCEEDED"
+                     *       "status": "SUCCEEDED",
+                     *       "timeout_warnings": []
                      *     }
                      */
                     "application/json": components["schemas"]["Explanation"];
@@ -5069,6 +5108,7 @@ export interface operations {
                      *       "suspended_at": null,
                      *       "suspended_for": null,
                      *       "task_definition": "gpu-training:3",
+                     *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "workload": "sft"
                      *     }
@@ -5197,6 +5237,7 @@ export interface operations {
                      *       "suspended_at": null,
                      *       "suspended_for": null,
                      *       "task_definition": "gpu-training:3",
+                     *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "workload": "sft"
                      *     }
