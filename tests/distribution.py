@@ -14,7 +14,6 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 GROUPS: dict[str, str] = {
     "tests/console/browser": "console",
     "tests/infra": "infra",
-    "tests/sandbox/account": "account",
     "tests/sandbox/one_instance": "one instance",
     "tests/sandbox/three_instances": "three instances",
 }

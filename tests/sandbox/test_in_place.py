@@ -61,7 +61,7 @@ def recovered(
 ) -> tuple[dict[str, Any], Path]:
     """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
     folder = shared.directory / name
-    environment = {"TOTAL_STEPS": "400", "STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
+    environment = {"STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
     job_id = shared.submit("ana", name, 1, command=COMMAND, env={**environment, "ERROR": error}, **fields)
     shared.runs(job_id)
     wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))
