@@ -23,6 +23,7 @@ from moto import mock_aws
 from simulator.dynamodb.capacity_meter import CapacityMeter
 from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
+from tests.aws import user_agents  # noqa: F401 - importing it is what it is for
 from tests.aws.deployed_tables import create_tables
 from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import CREDENTIALS, FUNCTION
