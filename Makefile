@@ -101,6 +101,7 @@ demo: $(CHECK_NODE) $(READY)-demo ## Watch a GPU fault heal itself, on this mach
 
 # The tests with Ray mostly wait, so they run beside the others. Their output comes at the end.
 test: $(CHECK_NODE) $(READY)-test ## Every test but the longest, offline
+	@$(BIN)/python -m tests.compiled
 	@$(MAKE) --no-print-directory test-ray >.make/ray.log 2>&1 & ray=$$!; \
 	$(BIN)/python -m pytest -n 4 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
 	wait $$ray; ray=$$?; cat .make/ray.log; \
@@ -108,6 +109,7 @@ test: $(CHECK_NODE) $(READY)-test ## Every test but the longest, offline
 	test $$main = 0 -a $$ray = 0
 
 test-fast: $(CHECK_NODE) $(READY)-test ## The tests that start no server and take no time
+	@$(BIN)/python -m tests.compiled
 	@$(BIN)/python -m pytest -n 2 --tier fast --ignore=tests/ray_runner
 
 test-full: setup site ## Every test, with every lost call, many seeds and examples, and branch coverage; before a release

@@ -14,7 +14,6 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 GROUPS: dict[str, str] = {
     "tests/console/browser": "console",
     "tests/infra": "infra",
-    "tests/sandbox/account": "account",
     "tests/sandbox/one_instance": "one instance",
     "tests/sandbox/three_instances": "three instances",
 }
@@ -30,6 +29,10 @@ INDEPENDENT: tuple[str, ...] = (
 """Beginnings of paths where each test is a unit: the tests are long and share nothing that is expensive."""
 FIRST: tuple[str, ...] = (
     "tests/console/browser",
+    "tests/sandbox/three_instances",
+    "tests/sandbox/one_instance",
+    "tests/sandbox/test_agents.py",
+    "tests/sandbox/test_heal.py",
     "tests/sandbox",
     "tests/infra",
     "tests/client/cli/test_doctor.py",
@@ -37,6 +40,8 @@ FIRST: tuple[str, ...] = (
     "tests/test_tidy.py",
 )
 """Beginnings of paths that run first: their tests take long and mostly wait, or take much memory for a moment.
+
+The sandboxes that are used longest begin before the others, so that none of them is left over at the end.
 
 The memory that such a test returns is used by later tests. At the end of a run it would come on top of theirs.
 """

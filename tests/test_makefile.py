@@ -136,6 +136,7 @@ def test_an_unknown_group_is_refused(tmp_path: Path) -> None:
 
 PYTHON = """#!/bin/sh
 case "$*" in
+  *"-m tests.compiled"*) echo "modules are compiled" ;;
   *"-m ray"*) echo "output of the tests with Ray"; exit {ray} ;;
   *"--ignore=tests/ray_runner"*) echo "output of the other tests"; exit {main} ;;
 esac
@@ -143,20 +144,32 @@ esac
 """Stands for the Python of the virtual environment: pytest ends as the test says."""
 
 
+def _with_stand_in(folder: Path, verb: str, *, main: int = 0, ray: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a verb in a folder where everything is installed, with a pytest that ends with these statuses."""
+    shutil.copy(ROOT / "Makefile", folder)
+    (folder / ".make").mkdir()
+    for name in (*FILES_OF_GROUPS, *STAMPS):  # the stamps last: nothing is newer than they
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    python = folder / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON.format(main=main, ray=ray))
+    python.chmod(0o755)
+    return _make(folder, verb, release="v22.0.0", cwd=folder)
+
+
+@pytest.mark.parametrize("verb", ["test", "test-fast"])
+def test_modules_are_compiled_once_before_the_workers_start(tmp_path: Path, verb: str) -> None:
+    """Each worker of a fresh clone would compile all of them: 8 s of processor time for each."""
+    lines = _with_stand_in(tmp_path, verb).stdout.splitlines()
+    assert 0 <= lines.index("modules are compiled") < lines.index("output of the other tests")
+
+
 @pytest.mark.parametrize("ray", [0, 1])
 @pytest.mark.parametrize("main", [0, 1])
 def test_both_parts_run_and_report_and_one_failure_fails_the_run(tmp_path: Path, main: int, ray: int) -> None:
     """CI runs the same command. The part with Ray reports also if the other part has failed."""
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / ".make").mkdir()
-    for name in (*FILES_OF_GROUPS, *STAMPS):  # the stamps last: nothing is newer than they
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    python = tmp_path / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(PYTHON.format(main=main, ray=ray))
-    python.chmod(0o755)
-    result = _make(tmp_path, "test", release="v22.0.0", cwd=tmp_path)
+    result = _with_stand_in(tmp_path, "test", main=main, ray=ray)
     words = {0: "passed", 1: "FAILED"}
     assert "output of the other tests\n" in result.stdout and "output of the tests with Ray\n" in result.stdout
     assert f"tests: {words[main]}; tests with Ray: {words[ray]}\n" in result.stdout

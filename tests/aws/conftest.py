@@ -1,4 +1,8 @@
-"""The stores under test: in memory, on the DynamoDB double and, if slow, on moto and MiniStack. And EC2 with stubs."""
+"""The stores under test: in memory, on the DynamoDB double, if slow on MiniStack, and in the tier `full` on moto.
+
+moto parses each expression anew, so a test on moto takes four times as long as on MiniStack. In the default tier
+`test_stores_agree.py` and `test_heartbeat_stores_agree.py` use every operation of the stores on moto. EC2 has stubs.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from moto import mock_aws
 from simulator.dynamodb.capacity_meter import CapacityMeter
 from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
+from tests.aws import user_agents  # noqa: F401 - importing it is what it is for
 from tests.aws.deployed_tables import create_tables
 from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -81,7 +86,7 @@ def ministack_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     params=[
         "memory",
         "double",
-        pytest.param("moto", marks=pytest.mark.slow),
+        pytest.param("moto", marks=pytest.mark.full),
         pytest.param("ministack", marks=pytest.mark.slow),
     ]
 )

@@ -258,7 +258,7 @@ FACTS: Mapping[str, Callable[[DynamoStore, int, str], object]] = {
     [
         PART_RANKS,
         4 * PART_RANKS,
-        pytest.param(16 * PART_RANKS, marks=pytest.mark.slow),
+        pytest.param(16 * PART_RANKS, marks=pytest.mark.full),
         pytest.param(NNODES_MAX, marks=pytest.mark.full),
     ],
 )
@@ -311,7 +311,7 @@ def of_plans(metered: DynamoDb) -> dict[str, float]:
     [
         (4 * PART_RANKS, 0, JobStatus.SUCCEEDED),
         (4 * PART_RANKS, 139, JobStatus.DIAGNOSING),
-        pytest.param(NNODES_MAX, 139, JobStatus.DIAGNOSING, marks=pytest.mark.slow),
+        pytest.param(NNODES_MAX, 139, JobStatus.DIAGNOSING, marks=pytest.mark.full),
     ],
 )
 def test_all_ranks_of_a_gang_may_end_within_a_second(

@@ -46,6 +46,8 @@ INSTANCE_POLICIES = [replace(ADAPTIVE, replace=True, gpu_reset=True), CLASSIC, r
 """Policies of repairs: one that also resets and replaces, one reboot and then a person, and no repair at all."""
 STATES_OF_FAST_TIER = 200
 """Number of records that the fast tier explores, the nearest to the first ones."""
+STATES_OF_FURTHER_POLICIES = 500
+"""Number of records that the default tier explores under each policy but the first, the nearest to the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +115,16 @@ class Explored:
     policies: list[RecoveryPolicy]
 
     def moves(self) -> Iterator[Move]:
-        """Yield every move under every policy. In the fast tier: the first moves under the first policy."""
-        if is_whole():
-            for policy in self.policies:
-                yield from self.moves_under(policy)
-        else:
-            yield from self.moves_under(self.policies[0], STATES_OF_FAST_TIER)
+        """Yield every move under every policy in the tier `full`.
+
+        In the default tier: every move under the first policy, and the first moves under the others. In the fast tier:
+        the first moves under the first policy.
+        """
+        first, *others = self.policies
+        yield from self.moves_under(first, None if is_whole() else STATES_OF_FAST_TIER)
+        further = None if tiers.selected() is tiers.Tier.FULL else STATES_OF_FURTHER_POLICIES
+        for policy in others if is_whole() else ():
+            yield from self.moves_under(policy, further)
 
     def moves_under(self, policy: RecoveryPolicy, states_max: int | None = None) -> Iterator[Move]:
         """Yield every move of the first `states_max` records that look different (None: of all), under `policy`."""
@@ -152,7 +158,7 @@ class Explored:
 
 
 def is_whole() -> bool:
-    """Return whether this tier explores everything."""
+    """Return whether this tier explores every move under the first policy, at least."""
     return tiers.selected() is not tiers.Tier.FAST
 
 

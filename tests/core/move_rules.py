@@ -5,6 +5,7 @@ One exploration asks all rules, because exploring takes longer than any rule.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -18,11 +19,13 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.metrics import of_decision, of_due_record, status_metric
 from gpu_recovery.core.state_machine import EventOutcome
 
+from tests import tiers
 from tests.core.build import later, tell
 from tests.core.event_schemas import DETAIL_TYPES, detail, of_type
 from tests.core.exploration import Explored, Move, is_whole, without_garbage_collection
 from tests.core.notifications.incident_thread import Thread, own
 
+NUMBER = re.compile(r"[0-9]+")
 REASON_CHARACTERS_MAX = 400
 """Several times the longest reason that a short path leads to."""
 DETAIL_TYPES_OF_INSTANCES = {"Instance State Changed", "Operator Action Required"}
@@ -155,7 +158,8 @@ class EveryDeclaredTargetIsReached(Rule):
 class EveryEventIsValid(Rule):
     """Each event on the bus has its schema. Every type of `detail_types` occurs, so none is valid because it does not.
 
-    Equal events of several moves are compared with the schema once.
+    Events of several moves that differ in their numbers alone are compared with the schema once; in the tier `full`
+    only equal events are.
     """
 
     def __init__(self, detail_types: set[str]) -> None:
@@ -168,6 +172,8 @@ class EveryEventIsValid(Rule):
             causation_id = one.command_id.rsplit("/", 1)[0]
             assert causation_id == f"{_name(move.before)}/{move.after.version}"
             kind, text = one.command.detail_type, f"{causation_id} {one.command.data}"
+            if tiers.selected() is not tiers.Tier.FULL:
+                text = NUMBER.sub("0", text)
             if (kind, text) in self.valid:
                 continue
             told = detail(one.command, causation_id)

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from tests.aws import user_agents  # noqa: F401 - importing it is what it is for
 from tests.aws.environment import CREDENTIALS
 from tests.platform import incident
 from tests.platform.cloud import Sleeps, nobody_sleeps

@@ -46,7 +46,7 @@ def is_send(request: Request) -> bool:
     return request.mutates and request.operation != "Publish"
 
 
-@pytest.mark.parametrize("seed", seeds(30, fast=0, default=2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.full), *seeds(30, fast=0, default=3)[1:]])
 def test_everything_at_once_changes_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """Throttles, lost answers, resets and trouble on their side, while events are lost, doubled, late and out of
     order."""

@@ -1,5 +1,7 @@
 """A program for the ranks of a test: it trains, and rank 1 of the first attempt ends with an error when it may.
 
+The first attempt trains without end, and each later attempt does 200 steps: 20 s, in which the test looks at it.
+
 Environment: CHECKPOINT_DIR, a folder that all ranks and the test share; ERROR, the line that the rank writes before it
 ends. The rank ends once the file `go` is in the folder. The files `crashed` and `trains` then hold two times in Unix
 seconds: of the end, and of the first finished step of the second attempt.
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from sandbox.trainers import plain_python
 
+LATER_STEPS = 200
 FOLDER, ATTEMPT, RANK = Path(os.environ["CHECKPOINT_DIR"]), os.environ["ATTEMPT"], os.environ["RANK"]
 
 
@@ -25,9 +28,16 @@ def _crash() -> None:
     os._exit(1)
 
 
+def _trained() -> int:
+    """Return the last step that the attempts before have saved. No rank of theirs runs any more."""
+    settings = plain_python.TrainerSettings.from_env(os.environ)
+    return plain_python.Checkpoint.load(settings.checkpoint).step
+
+
 def main() -> None:
     """Train as `plain_python` does."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    os.environ["TOTAL_STEPS"] = "1000000" if ATTEMPT == "1" else str(_trained() + LATER_STEPS)
     compute, steps = plain_python.shard_gradient, [0]
 
     def noted(weights: list[float], rank: int, step: int) -> tuple[list[float], float]:

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,10 @@ class Recorder:
         os.mkfifo(pipe)
         end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         while True:
-            if os.read(end, 128):
-                self.write_dump()
+            # A writer that has opened the pipe and not written yet makes a read fail.
+            with suppress(BlockingIOError):
+                if os.read(end, 128):
+                    self.write_dump()
             time.sleep(PIPE_EVERY_S)
 
 

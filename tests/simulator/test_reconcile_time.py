@@ -84,7 +84,7 @@ def round_s(world: World) -> float:
     return world.meter.last_s
 
 
-@pytest.mark.parametrize("instances", [128, 512, pytest.param(2_048, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("instances", [128, 512, pytest.param(2_048, marks=pytest.mark.full)])
 def test_polls_that_are_due_together_end_in_a_third_of_the_time_and_after_the_resyncs(
     instances: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,7 @@ def test_the_repairs_of_an_instance_are_read_once(api: Api) -> None:
     assert streams.count(f"instance#{SICK}") == 1
 
 
-@pytest.mark.parametrize("ranks", [300, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [300, pytest.param(3_000, marks=pytest.mark.full)])
 def test_a_timeline_of_a_large_gang_is_small(api: Api, ranks: int) -> None:
     """A few kilobytes of the 60 that it may have: rows are grouped, and the instances of a row are not listed."""
     _stored(api.functions, NAMES[:ranks])

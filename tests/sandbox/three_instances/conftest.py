@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_recovery_client.api import RecoveryClient
@@ -28,19 +30,29 @@ PERMITTED = {"ana/ABOVE_NORMAL/*": 9, "bob/ABOVE_NORMAL/*": 9, "bob/HIGH/*": 9}
 
 
 @pytest.fixture(scope="package")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """The sandbox, once its instances are known."""
-    directory = tmp_path_factory.mktemp("three-instances")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sandbox."""
+    return tmp_path_factory.mktemp("three-instances")
+
+
+@pytest.fixture(scope="package")
+def state(directory: Path) -> Iterator[dict[str, Any]]:
+    """The state of the sandbox."""
     try:
-        state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
-        with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-            wait_until(lambda: len(list(operator.instances())) == 3)
-            operator.put_quotas({"instances": PERMITTED}, operator.quotas()["revision"])
-            with ExitStack() as clients:
-                users = {}
-                for user in ("ana", "bob"):
-                    token = operator.issue_user_token(user, "user")["token"]
-                    users[user] = clients.enter_context(RecoveryClient(state["api_url"], token))
-                yield Shared(directory, operator, users)
+        yield sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
     finally:
         sandbox.down(directory)
+
+
+@pytest.fixture(scope="package")
+def shared(directory: Path, state: dict[str, Any]) -> Iterator[Shared]:
+    """The sandbox, once its instances are known."""
+    with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
+        wait_until(lambda: len(list(operator.instances())) == 3)
+        operator.put_quotas({"instances": PERMITTED}, operator.quotas()["revision"])
+        with ExitStack() as clients:
+            users = {}
+            for user in ("ana", "bob"):
+                token = operator.issue_user_token(user, "user")["token"]
+                users[user] = clients.enter_context(RecoveryClient(state["api_url"], token))
+            yield Shared(directory, operator, users)

@@ -35,7 +35,7 @@ def test_no_seed_breaks_anything(piece: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", sampled([3, 7, 19, 77], fast=1, default=4))
+@pytest.mark.parametrize("seed", sampled([3, 7, 19, 77], fast=1, default=2))
 def test_a_seed_is_a_run_to_the_letter(seed: int) -> None:
     """Two runs of one integer: the same words, the same effects, the same faults."""
     (_, one), (_, other) = campaign.play_seed(seed), campaign.play_seed(seed)

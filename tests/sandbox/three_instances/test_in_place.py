@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 from tests.sandbox.patience import wait_until
@@ -17,32 +15,8 @@ from tests.sandbox.time_sharing import Shared, told
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 COMMAND = ["gpu-recovery-run", "--", "python", "-m", "tests.sandbox.in_place_program"]
-POLICY = {"poll_interval_s": 5, "pending_retry_s": 1, "reboot_settle_s": 4, "reboot_timeout_s": 60}
 UNAVAILABLE = "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models"
 ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the sandbox."""
-    return tmp_path_factory.mktemp("in-place")
-
-
-@pytest.fixture(scope="module")
-def state(directory: Path) -> Iterator[dict[str, Any]]:
-    """The state of a sandbox of three instances with their agents."""
-    try:
-        yield sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
-    finally:
-        sandbox.down(directory)
-
-
-@pytest.fixture(scope="module")
-def shared(directory: Path, state: dict[str, Any]) -> Iterator[Shared]:
-    """The sandbox once its instances are known."""
-    with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-        wait_until(lambda: len(list(operator.instances())) == 3)
-        yield Shared(directory, operator, {"ana": operator})
 
 
 def tasks_of(shared: Shared, job_id: str) -> dict[str, dict[str, Any]]:
@@ -61,7 +35,7 @@ def recovered(
 ) -> tuple[dict[str, Any], Path]:
     """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
     folder = shared.directory / name
-    environment = {"TOTAL_STEPS": "400", "STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
+    environment = {"STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
     job_id = shared.submit("ana", name, 1, command=COMMAND, env={**environment, "ERROR": error}, **fields)
     shared.runs(job_id)
     wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))

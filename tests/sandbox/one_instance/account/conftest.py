@@ -1,4 +1,4 @@
-"""One deployment for all tests of this folder: a sandbox with one instance, which only these tests change."""
+"""The credentials of a user of the account that the sandbox is deployed in."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.sandbox.one_instance.conftest import directory, state
-
-__all__ = ["account_folder", "directory", "state"]
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""`gpu-recovery init` and `gpu-recovery doctor` against the account of a sandbox that no other test changes."""
