@@ -365,3 +365,27 @@ def test_no_more_than_two_generations_are_in_memory(tmp_path: Path) -> None:
         return most
 
     assert max(run(tmp_path, program, THREE)) <= 2
+
+
+def test_a_state_that_one_process_cannot_copy_fails_the_save_of_all(tmp_path: Path) -> None:
+    """The others have begun the save, and would wait for that process."""
+
+    def full() -> None:
+        def stage(self: Any, state: Any, folder: Path) -> Any:
+            raise MemoryError("no memory for the copy")
+
+        PickledStates.stage = stage  # type: ignore[method-assign]
+
+    def program(memory: MemoryCheckpoint) -> str:
+        memory.save(20, value(memory._group.rank, 20))
+        try:
+            memory.wait()
+        except MemoryCheckpointError as error:
+            memory.close()
+            return str(error)
+        return ""
+
+    run(tmp_path, saving(10), THREE)
+    said = run(tmp_path, program, THREE, before={1: full})
+    assert said == ["step 20 is not in memory: rank 1: MemoryError: no memory for the copy"] * 3
+    assert run(tmp_path, loading, THREE) == [(10, True)] * 3

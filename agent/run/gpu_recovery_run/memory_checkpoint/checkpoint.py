@@ -125,7 +125,11 @@ class MemoryCheckpoint:
             raise MemoryCheckpointError(f"the processes save different steps: {[each[0] for each in asked]}")
         self._check_room([each[1] for each in asked], [each[2] for each in asked])
         draft = self._folder.draft(generation, self._group.rank)
-        write = self._states.stage(state, draft)
+        write: Callable[[], None]
+        try:
+            write = self._states.stage(state, draft)
+        except Exception as error:  # noqa: BLE001 - the others have begun the save, and must hear of it
+            write = partial(_fail, error)
         self._thread = threading.Thread(
             target=self._finish, args=(generation, draft, write), name="memory-checkpoint-save", daemon=True
         )
@@ -164,8 +168,15 @@ class MemoryCheckpoint:
         found = holders(self._group.gather(self._folder.inventory()), self._group.size, durable)
         loaded = next((each for each in newest_first(found) if self._load(each, found[each], state)), None)
         self._folder.keep_only(loaded)
+        self._prepare(state)
         self._group.gather(None)  # no process saves before all have removed the older generations
         return loaded.step if loaded else None
+
+    def _prepare(self, state: State) -> None:
+        try:
+            self._states.prepare(state)
+        except MemoryCheckpointError as error:  # a save raises it, in all processes
+            _log.warning("memory checkpoints of this state cannot be saved: %s", error)
 
     def close(self, *, finished: bool = False) -> None:
         """Wait for the save that runs, and stop serving the others.
@@ -280,6 +291,10 @@ def _own_address() -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])
+
+
+def _fail(error: Exception) -> None:
+    raise error
 
 
 def _whole(text: str | None) -> int:

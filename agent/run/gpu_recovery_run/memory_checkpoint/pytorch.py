@@ -1,8 +1,8 @@
-"""Memory checkpoints with PyTorch: the process group, and states as PyTorch's distributed checkpoint (DCP) writes them.
+"""Memory checkpoints with PyTorch: the process group, and states that PyTorch's distributed checkpoint (DCP) plans.
 
-Every process saves with DCP's own writer into its own folder, so each tensor is saved once in the job and sharded
-tensors are saved as shards. DCP's metadata says which file has which part. On a load, a process reads the parts that
-it needs from the memory of the processes that hold them.
+DCP plans which process saves which part, once for all states of the same form. A save then copies the own parts into
+memory of the host that is kept, and a thread writes them from there. On a load, a process reads the parts that it
+needs from the memory of the processes that hold them.
 
 Only a program that has torch imports this module.
 """
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from .errors import MemoryCheckpointError
 from .states import Shards, State
 
-METADATA = ".metadata"
+OLDEST = (2, 6)
+"""The oldest version of PyTorch. 2.11, 2.13 and 2.14 are tested."""
 TIMEOUT_S = 600.0
 """Seconds that a process waits for the others. A process that has ended is noticed at once."""
-_FILE = re.compile(r"__(\d+)_\d+\.distcp")
 
 
 class ProcessGroup:
@@ -48,41 +49,107 @@ class DistributedStates:
 
     Args:
         group: the `ProcessGroup` of the job.
-        stager: a stager of DCP, which copies a state before the training changes it. By default a copy in pageable
-            memory of the host.
+
+    Raises:
+        MemoryCheckpointError: PyTorch is too old.
     """
 
-    def __init__(self, group: Any, stager: Any | None = None) -> None:
-        self._group, self._stager = group, stager
+    def __init__(self, group: Any) -> None:
+        import torch  # noqa: PLC0415
+
+        found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+        if found and (int(found[1]), int(found[2])) < OLDEST:
+            raise MemoryCheckpointError(f"memory checkpoints need PyTorch {OLDEST[0]}.{OLDEST[1]}, not {torch.__version__}")
+        from . import tensor_files  # noqa: PLC0415 - its imports take seconds, and a save must not wait for them
+
+        self._files, self._group = tensor_files, group
+        self._form: list[Any] | None = None
+        self._layout: Any = None
+        self._memory: Any = None
+        self._plan = b""
 
     def size(self, state: State) -> int:
         """Return the bytes of the shards of this process, and its part of what all processes hold alike."""
         return int(_bytes(state, self._group.size)) + 1024 * 1024
 
+    def prepare(self, state: State) -> None:
+        """Plan the saves of such a state, and get the memory for its copy."""
+        self._planner(state)
+
     def stage(self, state: State, folder: Path) -> Callable[[], None]:
-        """Copy the state to the host's memory now. DCP writes the copy in a thread of its own."""
-        import torch.distributed.checkpoint as dcp  # noqa: PLC0415
-
-        writer = dcp.FileSystemWriter(folder, sync_files=False)
-        saving: Any = dcp.async_save(
-            dict(state), storage_writer=writer, process_group=self._group.group, async_stager=self._stager
-        )
-        if hasattr(saving, "staging_completion"):  # the stager copies in the background
-            saving.staging_completion.result()
-            saving = saving.upload_completion
-
-        def write() -> None:
-            metadata = saving.result()
-            with open(folder / METADATA, "wb") as file:
-                pickle.dump(metadata, file)
-
-        return write
+        """Copy the parts of this process to the host's memory now, and write them later."""
+        planner = self._planner(state)
+        layout, memory, plan = self._layout, self._memory, self._plan
+        objects = layout.copy(planner, memory)
+        return lambda: layout.write(folder, memory, objects, plan)
 
     def read(self, state: State, shards: Shards) -> None:
         """Load the state in place."""
         import torch.distributed.checkpoint as dcp  # noqa: PLC0415
 
-        dcp.load(state, storage_reader=_reader(shards), process_group=self._group.group)
+        with _failures():
+            reader = self._files.ShardReader(shards, self._memory)
+            dcp.load(state, storage_reader=reader, process_group=self._group.group)
+
+    def _planner(self, state: State) -> Any:
+        """Return DCP's planner with the state. A new plan is made if the form of the state is another in any process."""
+        from torch.distributed.checkpoint import DefaultSavePlanner  # noqa: PLC0415
+        from torch.distributed.checkpoint.stateful import Stateful  # noqa: PLC0415
+
+        values = {name: each.state_dict() if isinstance(each, Stateful) else each for name, each in state.items()}
+        planner = DefaultSavePlanner()
+        planner.set_up_planner(values, is_coordinator=self._group.rank == 0)
+        form = [planner.mappings, *_forms(planner.state_dict)]
+        if not all(self._group.gather(self._form == form)):
+            self._form = None
+            self._make_plan(values)
+            self._form = form
+        return planner
+
+    def _make_plan(self, values: dict[str, Any]) -> None:
+        import torch  # noqa: PLC0415
+        import torch.distributed.checkpoint as dcp  # noqa: PLC0415
+
+        writer = self._files.PlanWriter(self._group.rank)
+        with _failures():
+            metadata: Any = dcp.save(values, storage_writer=writer, process_group=self._group.group)
+        layout: Any = writer.layout
+        found = getattr(metadata, "storage_data", None) or {}
+        if any(found.get(index) != place for index, place in layout.places.items()):
+            raise MemoryCheckpointError(f"PyTorch {torch.__version__} does not tell where the parts of a state are")
+        self._layout, self._plan = layout, pickle.dumps(metadata)
+        if self._memory is None or self._memory.size < layout.size:
+            if self._memory:
+                self._memory.close()
+                self._memory = None
+            self._memory = self._files.HostMemory(layout.size, is_pinned=layout.has_cuda)
+
+
+def _forms(state: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return what DCP's plan of a flat state depends on. It is compared at each save, because a plan takes long."""
+    import torch  # noqa: PLC0415
+
+    forms: list[tuple[Any, ...]] = []
+    for name, value in state.items():
+        if hasattr(value, "placements"):
+            forms.append((name, value.dtype, value.shape, value.placements, value.device_mesh))
+        elif isinstance(value, torch.Tensor):
+            forms.append((name, value.dtype, value.shape))
+        else:  # only a ShardedTensor has a form
+            forms.append((name, value.metadata() if hasattr(value, "local_shards") else None))
+    return forms
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise an error of DCP as a MemoryCheckpointError. DCP's is no `Exception`."""
+    from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415
+
+    try:
+        yield
+    except CheckpointException as error:
+        said = "; ".join(f"rank {rank}: {each[0]!r:.500}" for rank, each in sorted(error.failures.items())[:4])
+        raise MemoryCheckpointError(said) from error
 
 
 def _bytes(value: Any, processes: int) -> float:
@@ -99,23 +166,3 @@ def _bytes(value: Any, processes: int) -> float:
     if isinstance(value, torch.Tensor):
         return float(value.numel() * value.element_size() / processes)
     return 0.0
-
-
-def _reader(shards: Shards) -> Any:
-    """Return a reader of DCP that finds the file of each process in the memory of that process."""
-    from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader  # noqa: PLC0415
-
-    class MemoryFiles(FileSystem):  # type: ignore[misc]
-        """The files of a generation."""
-
-        @contextmanager
-        def create_stream(self, path: Any, mode: str) -> Any:
-            """Open a file of a process for reading, where it is."""
-            name = Path(path).name
-            owner = _FILE.fullmatch(name)
-            with shards.open(int(owner[1]), name) if owner else open(path, mode) as stream:
-                yield stream
-
-    reader = FileSystemReader(shards.own)
-    reader.fs = MemoryFiles()
-    return reader

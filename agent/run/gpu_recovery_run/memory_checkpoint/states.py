@@ -28,6 +28,9 @@ class States(Protocol):
     def size(self, state: State) -> int:
         """Return about how many bytes `stage` will write."""
 
+    def prepare(self, state: State) -> None:
+        """Do now what saves of such a state need only once, so that the first save is not slow."""
+
     def stage(self, state: State, folder: Path) -> Callable[[], None]:
         """Copy the state now. The returned function, called in another thread, ends when it is in `folder`."""
 
@@ -41,6 +44,9 @@ class PickledStates:
     def size(self, state: State) -> int:
         """Return the bytes of the pickled state."""
         return len(pickle.dumps(dict(state)))
+
+    def prepare(self, state: State) -> None:
+        """There is nothing to prepare."""
 
     def stage(self, state: State, folder: Path) -> Callable[[], None]:
         """Pickle the state now, and write it later."""
