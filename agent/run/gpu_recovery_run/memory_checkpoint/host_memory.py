@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostMemory:
-    """A range of memory that is kept for all saves of a process. A GPU copies into pinned memory at the speed of its bus.
+    """A range of memory that is kept for all saves of a process. A GPU copies fastest into pinned memory.
 
     Args:
         size: the bytes.
@@ -23,18 +24,22 @@ class HostMemory:
 
     def __init__(self, size: int, *, is_pinned: bool) -> None:
         self.size = size
+        self._unpin: Any = None
         self._map = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         for name in ("MADV_HUGEPAGE", "MADV_DONTFORK"):  # a forked child must not make the kernel move pinned pages
             with suppress(OSError, AttributeError):
                 self._map.madvise(getattr(mmap, name))
         self._raw: Any = torch.frombuffer(self._map, dtype=torch.uint8)
-        self._is_pinned = is_pinned and self._pin()
+        if is_pinned:
+            self._pin()
 
-    def _pin(self) -> bool:
+    def _pin(self) -> None:
         code = int(torch.cuda.cudart().cudaHostRegister(self._raw.data_ptr(), self._raw.numel(), _PORTABLE))
         if code:
-            _log.warning("%d bytes of the host's memory cannot be pinned (CUDA error %d): saves are slower", self.size, code)
-        return code == 0
+            _log.warning("%d bytes of memory cannot be pinned (CUDA error %d): saves are slower", self.size, code)
+            return
+        self._unpin = weakref.finalize(self, _unpin, self._raw.data_ptr())
+        self._unpin.atexit = False
 
     def tensor(self, start: int, size: int, dtype: Any, shape: tuple[int, ...]) -> Any:
         """Return a tensor on a part of the memory."""
@@ -46,6 +51,9 @@ class HostMemory:
 
     def close(self) -> None:
         """Unpin the memory. It is released with its last tensor."""
-        if self._is_pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._raw.data_ptr())
-            self._is_pinned = False
+        if self._unpin:
+            self._unpin()
+
+
+def _unpin(address: int) -> None:
+    torch.cuda.cudart().cudaHostUnregister(address)

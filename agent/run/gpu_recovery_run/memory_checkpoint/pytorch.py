@@ -20,8 +20,8 @@ from typing import Any
 from .errors import MemoryCheckpointError
 from .states import Shards, State
 
-OLDEST = (2, 6)
-"""The oldest version of PyTorch. 2.11, 2.13 and 2.14 are tested."""
+OLDEST = (2, 11)
+"""The oldest version of PyTorch that is supported. Older ones are not tested."""
 TIMEOUT_S = 600.0
 """Seconds that a process waits for the others. A process that has ended is noticed at once."""
 
@@ -59,10 +59,11 @@ class DistributedStates:
 
         found = re.match(r"(\d+)\.(\d+)", torch.__version__)
         if found and (int(found[1]), int(found[2])) < OLDEST:
-            raise MemoryCheckpointError(f"memory checkpoints need PyTorch {OLDEST[0]}.{OLDEST[1]}, not {torch.__version__}")
-        from . import tensor_files  # noqa: PLC0415 - its imports take seconds, and a save must not wait for them
+            needed = ".".join(map(str, OLDEST))
+            raise MemoryCheckpointError(f"memory checkpoints need PyTorch {needed}, not {torch.__version__}")
+        from . import host_memory, tensor_files  # noqa: PLC0415 - its imports take seconds, and a save must not wait for them
 
-        self._files, self._group = tensor_files, group
+        self._files, self._host, self._group = tensor_files, host_memory, group
         self._form: list[Any] | None = None
         self._layout: Any = None
         self._memory: Any = None
@@ -92,7 +93,7 @@ class DistributedStates:
             dcp.load(state, storage_reader=reader, process_group=self._group.group)
 
     def _planner(self, state: State) -> Any:
-        """Return DCP's planner with the state. A new plan is made if the form of the state is another in any process."""
+        """Return DCP's planner with the state. Plan anew if the form of the state is another in any process."""
         from torch.distributed.checkpoint import DefaultSavePlanner  # noqa: PLC0415
         from torch.distributed.checkpoint.stateful import Stateful  # noqa: PLC0415
 
@@ -122,7 +123,7 @@ class DistributedStates:
             if self._memory:
                 self._memory.close()
                 self._memory = None
-            self._memory = self._files.HostMemory(layout.size, is_pinned=layout.has_cuda)
+            self._memory = self._host.HostMemory(layout.size, is_pinned=layout.has_cuda)
 
 
 def _forms(state: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -4,8 +4,8 @@
     tensors-<n>     the parts that this process saves, in sequence
     objects         the values that are no plain tensors, pickled
 
-PyTorch's distributed checkpoint (DCP) plans which process saves which part. So each tensor is saved once in the job, and
-sharded tensors are saved as shards. Only a program that has torch imports this module.
+PyTorch's distributed checkpoint (DCP) plans which process saves which part. So each tensor is saved once in the job,
+and sharded tensors are saved as shards. Only a program that has torch imports this module.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ class PlanWriter(StorageWriter):  # type: ignore[misc]
     def write_data(self, plan: SavePlan, planner: Any) -> Any:
         """Return the places of the parts of this process."""
         self.layout = Layout(self._shard, plan, planner)
-        places = self.layout.places
+        sizes = {index: place.size if place.dtype else 0 for index, place in self.layout.places.items()}
         done: Any = Future()
-        done.set_result([WriteResult(index, place.size if place.dtype else 0, place) for index, place in places.items()])
+        done.set_result([WriteResult(index, sizes[index], place) for index, place in self.layout.places.items()])
         return done
 
     def finish(self, metadata: Metadata, results: Iterable[Iterable[WriteResult]]) -> None:
