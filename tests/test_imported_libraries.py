@@ -17,6 +17,7 @@ IMPORTS = {
     "infra": {
         "infra",
         "aws_cdk",
+        "jsii",
         "constructs",
         "cdk_nag",
         "gpu_recovery.auth.principals",
