@@ -21,6 +21,7 @@ IMPORTS = {
         "constructs",
         "cdk_nag",
         "gpu_recovery.auth.principals",
+        "gpu_recovery.core.repair_record",
         "gpu_recovery.core.policy",
         "gpu_recovery.core.queue.priority",
         "gpu_recovery.core.errors",
