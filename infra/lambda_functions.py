@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from aws_cdk import Aws, Duration, IgnoreMode
+from aws_cdk import Aws, Duration
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
+from infra.function_code import code_of
 from infra.function_properties import (
     allow_loops,
     function_name,
@@ -81,9 +82,7 @@ class LambdaFunctions(Construct):
         self._failed = queues.failed
         self._layer = powertools_layer(self, settings)
         # One asset for all functions, so that two versions of a state machine never run at the same time.
-        self._code = lambda_.Code.from_asset(
-            str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
-        )
+        self._code = code_of(PACKAGE, "/var/task")
         self.by_name = {
             row.name: self._function(
                 row, {**environment, **{k: extra_environment[k] for k in sorted(row.extra_environment)}}

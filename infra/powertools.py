@@ -4,6 +4,7 @@ from aws_cdk import Aws, CfnMapping
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from infra.function_code import code_of
 from infra.layer import layer_folder
 from infra.settings import DeploymentSettings
 
@@ -34,7 +35,7 @@ def powertools_layer(scope: Construct, settings: DeploymentSettings) -> lambda_.
         return lambda_.LayerVersion(
             scope,
             "Powertools",
-            code=lambda_.Code.from_asset(str(folder)),
+            code=code_of(folder, "/opt"),
             description="gpu-recovery: third-party packages of the functions",
             compatible_runtimes=[lambda_.Runtime.PYTHON_3_13],
         )

@@ -3,8 +3,9 @@
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from gpu_recovery.aws.event_history_wiring import event_history
 from gpu_recovery.aws.fields import fields_of
-from gpu_recovery.aws.wiring import event_history, is_refused, logger, metrics, utc_now
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, utc_now
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import RECORDED_SOURCES
 from gpu_recovery.event_recorder.recorder import record

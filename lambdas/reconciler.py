@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gpu_recovery.aws.wiring import logger, metrics, recovery, snapshot_writer
+from gpu_recovery.aws.snapshot_wiring import snapshot_writer
+from gpu_recovery.aws.wiring import logger, metrics, recovery
 from gpu_recovery.reconciler.reconcile import reconcile
 
 

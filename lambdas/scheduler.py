@@ -1,7 +1,4 @@
-"""SQS handler: one pass of the scheduler. Only this function gives instances to jobs.
-
-The queue is FIFO with one message group.
-"""
+"""SQS handler: one pass of the scheduler. Only this function gives instances to jobs. Its FIFO queue has one group."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpu_recovery.aws.snapshot_wiring import snapshot_writer
 from gpu_recovery.aws.sqs_messages import bodies, hops_of
-from gpu_recovery.aws.wiring import logger, metrics, snapshot_writer, timed_recovery
+from gpu_recovery.aws.wiring import logger, metrics, timed_recovery
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.scheduler.console_snapshot import QueueSnapshots
 from gpu_recovery.scheduler.schedule import run_pass

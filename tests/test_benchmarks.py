@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import __main__ as main
 from benchmarks import (
     agent,
+    cold_starts,
     console,
     decisions,
     diagnosis,
@@ -55,6 +55,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 ELSEWHERE = {
+    "cold_starts",
     "submission",
     "results",
     "intervals",
@@ -84,10 +85,10 @@ def test_a_benchmark_runs_and_every_figure_is_a_number(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", main.PROGRAMS)
+@pytest.mark.parametrize("name", cold_starts.PROGRAMS)
 def test_a_program_whose_cold_start_is_measured_runs(name: str) -> None:
     """In the environment of the benchmark, as it is measured."""
-    assert main.run_s(main.PROGRAMS[name], main.ENVIRONMENT) > 0
+    assert cold_starts.run_s(cold_starts.PROGRAMS[name], cold_starts.ENVIRONMENT) > 0
 
 
 def test_a_heartbeat_that_is_measured_is_one_that_changes_nothing() -> None:

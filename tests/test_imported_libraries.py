@@ -17,9 +17,11 @@ IMPORTS = {
     "infra": {
         "infra",
         "aws_cdk",
+        "jsii",
         "constructs",
         "cdk_nag",
         "gpu_recovery.auth.principals",
+        "gpu_recovery.core.repair_record",
         "gpu_recovery.core.policy",
         "gpu_recovery.core.queue.priority",
         "gpu_recovery.core.errors",

@@ -52,6 +52,10 @@ GERUNDS = {
     "ordering": "Kueue's word for the order of a queue",
     "packing": "bin packing",
     "wiring": "a noun of its own",
+    "api_wiring": "a noun of its own",
+    "event_history_wiring": "a noun of its own",
+    "node_api_wiring": "a noun of its own",
+    "snapshot_wiring": "a noun of its own",
     "nvml_reading": "a noun: what NVML read",
     "job_api_wiring": "a noun of its own",
 }

@@ -273,7 +273,7 @@ export interface paths {
         };
         /**
          * List instances
-         * @description Return a page of the instances that have not left the cluster, without their history. Without a filter they are sorted by id. A list with `status`, `job` or another `order` needs the index of the whole fleet, which holds no histories. It is read once for all pages, and at most every five seconds; the pages are shorter. The heartbeats of the page are read too: one call for a hundred instances.
+         * @description Return a page of the instances that have not left the cluster, without their history. Without a filter they are sorted by id. A list with `status`, `job` or another `order` needs the index of the whole fleet, which holds no histories. It is read once for all pages, and at most every five seconds; the pages are shorter. The heartbeats of the page are read too, unless `node_agent` is 0: one call for a hundred instances, and half a read unit for each.
          */
         get: operations["list_instances"];
         put?: never;
@@ -1504,7 +1504,7 @@ export interface components {
          * @enum {string}
          */
         InstanceStatus: "AVAILABLE" | "CHECKING" | "RESETTING" | "REBOOTING" | "REPLACING" | "VERIFYING" | "QUARANTINED" | "GONE";
-        /** @description An instance in a list. */
+        /** @description An instance in a list. `node_agent` is there unless the query parameter `node_agent` is 0. */
         InstanceSummary: {
             agent_connected: boolean;
             availability_zone: string;
@@ -1529,7 +1529,7 @@ export interface components {
             instance_id: string;
             lemon: components["schemas"]["UnreliabilityScore"];
             need: components["schemas"]["RepairNeed"] | null;
-            node_agent: components["schemas"]["NodeAgent"] | null;
+            node_agent?: components["schemas"]["NodeAgent"] | null;
             out_of_use: components["schemas"]["OutOfUseReason"][];
             /** @description Operator who quarantined the instance. null: gpu-recovery did so, or it is not quarantined. */
             quarantined_by: string | null;
@@ -3449,6 +3449,8 @@ export interface operations {
                 q?: string;
                 /** @description `id`; `since`: the latest change of status first; `lemon`: the highest unreliability score first. With `status`, `job` or another order than `id`, a page has at most 100 instances. */
                 order?: "id" | "since" | "lemon";
+                /** @description 0: leave out `node_agent`. The list then reads no heartbeats, which cost more than the rest of it. */
+                node_agent?: "0" | "1";
                 /** @description Upper bound of the entries of a page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */

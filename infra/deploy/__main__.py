@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from infra.bytecode import MISSING, interpreter
 from infra.settings import DeploymentSettings
 from infra.settings_error import NAMESPACE, DeploymentSettingsError
 from infra.settings_file import FILE_KEY, FOLDER, names, path_of, read, settings_of
@@ -118,6 +119,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     except DeploymentSettingsError as error:
         print(error, file=sys.stderr)
         return USAGE
+    if interpreter() is None:
+        print(MISSING, file=sys.stderr)
     OUTPUTS.mkdir(exist_ok=True)
     outputs = OUTPUTS / f"outputs-{Path(known.name).stem or 'default'}.json"
     outputs.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ class ReportingStore(MemoryStore):
         self.is_impaired: Callable[[str], bool] = lambda instance_id: False
 
     def load_heartbeats(
-        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None, may_lag: bool = False
     ) -> Mapping[str, Heartbeat]:
         """Return a heartbeat of this moment for each instance."""
         if self.now is None:

@@ -56,7 +56,7 @@ class MemoryHeartbeats:
         return known
 
     def load_heartbeats(
-        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None, may_lag: bool = False
     ) -> Mapping[str, Heartbeat]:
         """Return the heartbeats by instance id."""
         return {

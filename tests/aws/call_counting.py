@@ -92,7 +92,12 @@ def _read_units(request: Request, answer: Answer) -> float:
     """Half as much where the read may lag, as every index's does."""
     found = answer.json
     if request.operation == "BatchGetItem":
-        return sum(ceil(len(json.dumps(one)) / READ_BYTES) for items in found["Responses"].values() for one in items)
+        asked = request.asked["RequestItems"]
+        return sum(
+            ceil(len(json.dumps(one)) / READ_BYTES) * (1.0 if asked[table].get("ConsistentRead") else 0.5)
+            for table, items in found["Responses"].items()
+            for one in items
+        )
     share = 1.0 if request.asked.get("ConsistentRead") else 0.5
     items = found.get("Items", [found.get("Item", {})])
     return share * max(1, ceil(sum(len(json.dumps(one)) for one in items) / READ_BYTES))

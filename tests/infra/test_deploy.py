@@ -178,6 +178,16 @@ def test_a_failed_deployment_prints_no_next_steps(root: Path, capfd: pytest.Capt
     assert "Next" not in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(("found", "told"), [(None, True), ("/usr/bin/python3.13", False)])
+def test_a_deployment_without_byte_code_says_how_to_get_it(
+    root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: str | None, told: bool
+) -> None:
+    """The functions start slower without the Python of their release, and nothing else shows it."""
+    monkeypatch.setattr(deploy, "interpreter", lambda: found)
+    assert deploy.main(["--name", "prod"], root) == 0
+    assert ("uploaded without byte code" in capfd.readouterr().err) == told
+
+
 def test_the_region_of_the_environment_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The app compares it with the file, and refuses another."""
     monkeypatch.setenv("AWS_REGION", "us-east-1")

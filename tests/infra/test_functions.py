@@ -269,9 +269,13 @@ def test_every_function_ships_the_same_package(deployment: Deployment) -> None:
 
 
 def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: Path) -> None:
-    """The folder is the package: what is in it ships, except caches."""
+    """The folder is the package: what is in it ships, except caches. Byte code is made for it (`test_bytecode.py`)."""
     (package,) = (path for path in assembly.glob("asset.*") if (path / "gpu_recovery").is_dir())
-    shipped = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
+    shipped = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     written = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*")

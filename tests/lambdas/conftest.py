@@ -41,6 +41,10 @@ EXECUTOR = FUNCTION["COMMAND_EXECUTOR_FUNCTION"]
 WARM = (
     *HANDLERS,
     "gpu_recovery.aws.wiring",
+    "gpu_recovery.aws.api_wiring",
+    "gpu_recovery.aws.event_history_wiring",
+    "gpu_recovery.aws.node_api_wiring",
+    "gpu_recovery.aws.snapshot_wiring",
     "gpu_recovery.aws.ecs",
     "gpu_recovery.aws.secret_values",
     "gpu_recovery.aws.dead_letters",

@@ -69,7 +69,7 @@ def figures_from_scratch(api: Api) -> list[tuple[float, int]]:
     table = api.functions.aws.tables.tables["gpu-recovery-event-history"]
     for key in [key for key in table.items if key.startswith(("days\0", "standings\0"))]:
         table.delete(key)
-    history = import_module("gpu_recovery.aws.wiring").event_history()
+    history = import_module("gpu_recovery.aws.event_history_wiring").event_history()
     mark_late(history, read(FIRST), api.functions.now)
     roll_up_days(history, api.functions.now)
     return figures(api)
@@ -211,7 +211,7 @@ def test_the_ettr_of_a_day_in_pieces_is_that_of_the_whole_day(
     happen(api, 52, start, *COURSE[:-1], late, end)
 
     def rows() -> Any:
-        history = import_module("gpu_recovery.aws.wiring").event_history()
+        history = import_module("gpu_recovery.aws.event_history_wiring").event_history()
         mark_late(history, read(start), api.functions.now)
         roll_up_days(history, api.functions.now)
         return api.get("/summary", days="4").body["rows"]
@@ -292,7 +292,7 @@ def kill_at_part(api: Api, monkeypatch: pytest.MonkeyPatch, number: int) -> list
 
 def saved_progress() -> set[str]:
     """The texts of the progress of days that can be read."""
-    history = import_module("gpu_recovery.aws.wiring").event_history()
+    history = import_module("gpu_recovery.aws.event_history_wiring").event_history()
     return {text for _, text in day_texts(history.read(PROGRESS, 1_000)).values()}
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from gpu_recovery.aws.snapshot_start import INITIALIZATION_TYPE
 
-from benchmarks.__main__ import ENVIRONMENT
+from benchmarks.cold_starts import ENVIRONMENT
 
 PROGRAM = """
 import json, sys

@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from gpu_recovery.aws import job_archive, notification_requests
+from gpu_recovery.aws import notification_requests
 from gpu_recovery.aws.clients import THROTTLES, client
 from gpu_recovery.aws.cluster_actions import ClusterActions
 from gpu_recovery.aws.container_logs import AwsJobLogs
@@ -148,12 +148,16 @@ class AwsActions(ClusterActions):
 
     def record_submitted(self, job: Job, submitted: str) -> None:
         """Write the job's submitted text to the job archive in S3."""
-        self._s3.put_object(**job_archive.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
+        from gpu_recovery.aws.job_archive import submitted_request  # noqa: PLC0415 - few deployments keep an archive
+
+        self._s3.put_object(**submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
 
     def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
         """Write one attempt, with the request of its first rank, to the job archive in S3."""
+        from gpu_recovery.aws.job_archive import attempt_request  # noqa: PLC0415 - few deployments keep an archive
+
         settings = self.settings
-        request = job_archive.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
+        request = attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
         self._s3.put_object(**request)
 
 

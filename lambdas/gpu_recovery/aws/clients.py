@@ -19,6 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
 from gpu_recovery.aws.parallel_calls import PARALLEL
+from gpu_recovery.aws.sdk_session import ensure_default_session
 from gpu_recovery.ports.errors import StorageFailed, TryAgainSoon, Unavailable
 
 STANDARD_RETRIES = Config(
@@ -96,6 +97,7 @@ def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
     """
     make: Any = boto3.client  # the type stubs accept only literal service names
     with _creation:
+        ensure_default_session()
         aws_client = make(service, config=config)
     aws_client.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
     aws_client.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 
 from gpu_recovery.core import metrics as measures
-from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.console_snapshots import SnapshotName
+    from gpu_recovery.core.queue.totals import PriorityTotals
 
 
 class PowertoolsDecisionLog:

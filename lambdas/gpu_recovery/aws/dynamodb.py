@@ -119,16 +119,19 @@ class Table:
         answer = self.client.get_item(TableName=self.name, Key=typed({self.key: key}), ConsistentRead=True)
         return plain(answer["Item"]) if "Item" in answer else None
 
-    def get_all(self, keys: Sequence[str], names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-        """Return the existing items of `keys` by key, consistently read. `keys` holds no key twice.
+    def get_all(
+        self, keys: Sequence[str], names: Sequence[str] = (), consistent: bool = True
+    ) -> dict[str, dict[str, Any]]:
+        """Return the existing items of `keys` by key. `keys` holds no key twice.
 
         Args:
             keys: the keys.
             names: the attributes to return, the key among them; empty: all.
+            consistent: whether the items are read consistently. Otherwise they may lag, and cost half.
         """
         items: dict[str, dict[str, Any]] = {}
         for start in range(0, len(keys), BATCH_MAX):
-            items |= get_together({self: keys[start : start + BATCH_MAX]}, names)[self]
+            items |= get_together({self: keys[start : start + BATCH_MAX]}, names, consistent)[self]
         return items
 
     def put(self, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None) -> bool:
@@ -297,23 +300,24 @@ class Table:
 
 
 def get_together(
-    keys: Mapping[Table, Sequence[str]], names: Sequence[str] = ()
+    keys: Mapping[Table, Sequence[str]], names: Sequence[str] = (), consistent: bool = True
 ) -> dict[Table, dict[str, dict[str, Any]]]:
     """Read items of several tables of one account in one batch. Keys that DynamoDB leaves unprocessed are read again.
 
     Args:
         keys: the keys by table, at most BATCH_MAX together and no key twice.
         names: the attributes to return, the keys among them; empty: all.
+        consistent: whether the items are read consistently.
 
     Returns:
-        The existing items by table and key, consistently read.
+        The existing items by table and key.
     """
     items_by_table: dict[Table, dict[str, dict[str, Any]]] = {table: {} for table in keys}
     by_name = {table.name: table for table in keys}
     aliases = {f"#a{n}": name for n, name in enumerate(names)}
     shown = {"ProjectionExpression": ", ".join(aliases), "ExpressionAttributeNames": aliases} if names else {}
     wanted: Any = {
-        table.name: {"Keys": [typed({table.key: key}) for key in table_keys], "ConsistentRead": True, **shown}
+        table.name: {"Keys": [typed({table.key: key}) for key in table_keys], "ConsistentRead": consistent, **shown}
         for table, table_keys in keys.items()
     }
     while wanted:

@@ -111,10 +111,11 @@ class DynamoHeartbeatStore(DynamoInstanceStore):
         return True, _heartbeat(plain(answer["Attributes"])) if answer.get("Attributes") else None
 
     def load_heartbeats(
-        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None, may_lag: bool = False
     ) -> Mapping[str, Heartbeat]:
         """Return the heartbeats by instance id. Instances that never reported are left out."""
-        items = self.table.get_all([heartbeat_key(instance_id) for instance_id in instance_ids])
+        keys = [heartbeat_key(instance_id) for instance_id in instance_ids]
+        items = self.table.get_all(keys, consistent=not may_lag)
         beats = readable(_heartbeat, items.values(), unreadable)
         return {beat.instance_id: beat for beat in beats}
 

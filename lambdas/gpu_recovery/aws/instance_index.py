@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from gpu_recovery.aws.dynamodb import Table
-from gpu_recovery.aws.item_codec import ItemUnreadable, decode, encode, from_iso, readable, reading, to_iso
+from gpu_recovery.aws.item_codec import ItemUnreadable, decode, encode, field_names, from_iso, readable, reading, to_iso
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.ports.values import InstancePage
 
@@ -61,15 +62,22 @@ LAST = "~"
 """A character after every character of an instance id."""
 PAGE_SPARE = 1.3
 """Instances that a page reads from each partition key, as a multiple of its share."""
-_DEFAULTS: dict[str, Any] = {
-    field.name: field.default_factory() if field.default_factory is not MISSING else field.default
-    for field in fields(ListedInstance)
-    if field.name not in (*IN_PLACE, "instance_id")
-}
-"""Default of each field in the text. A field with its default is not written; MISSING fields are always written."""
-_STORED = ("container_inst_id", "schema", *(field.name for field in fields(ListedInstance)))
-"""Attributes of a whole record that a list needs."""
-_NAMES = {f"#a{n}": name for n, name in enumerate(_STORED)}
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return the default of each field in the text. A field with its default is not written, MISSING fields are."""
+    return {
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(ListedInstance)
+        if field.name not in (*IN_PLACE, "instance_id")
+    }
+
+
+def _names(*further: str) -> dict[str, str]:
+    """Return the attributes of a whole record that a list needs, and further ones, by their names in an expression."""
+    stored = ("container_inst_id", "schema", *field_names(ListedInstance), *further)
+    return {f"#a{n}": name for n, name in enumerate(stored)}
 
 
 def listing_keys(instance: ListedInstance) -> dict[str, Any]:
@@ -78,7 +86,7 @@ def listing_keys(instance: ListedInstance) -> dict[str, Any]:
         return {}
     changed = {
         name: encode(value)
-        for name, default in _DEFAULTS.items()
+        for name, default in _defaults().items()
         if (value := getattr(instance, name)) != default or default is MISSING
     }
     return {LISTING: shard_of(instance.instance_id), LISTED: json.dumps(changed, separators=(",", ":"))}
@@ -158,7 +166,7 @@ class InstanceIndex:
         if found is not None:
             return found, _from_entry
         try:  # a record whose status changes between two queries is in both
-            records = {item[self.table.key]: item for item in self._whole_records(_NAMES)}
+            records = {item[self.table.key]: item for item in self._whole_records(_names())}
         except ClientError as error:
             if not _is_missing(error):
                 raise
@@ -276,7 +284,7 @@ class InstanceIndex:
         Returns:
             The number of these records, and the number of records that cannot be read.
         """
-        names = {f"#a{n}": name for n, name in enumerate((*_STORED, LISTING, "revision"))}
+        names = _names(LISTING, "revision")
         return self._add(islice((item for item in self._whole_records(names) if LISTING not in item), ADDED_MAX))
 
     def _add(self, items: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

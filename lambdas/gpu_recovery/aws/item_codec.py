@@ -107,7 +107,8 @@ def from_iso(text: str) -> datetime:
 
 
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
+def field_names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass. A call at import would generate the methods of the class."""
     return tuple(field.name for field in fields(kind))
 
 
@@ -121,7 +122,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, datetime):
         return to_iso(value)
     if is_dataclass(kind):
-        encoded = {name: encode(getattr(value, name)) for name in _field_names(kind)}
+        encoded = {name: encode(getattr(value, name)) for name in field_names(kind)}
         return {"type": kind.__name__, **encoded} if kind.__name__ in NAMED else encoded
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}

@@ -8,17 +8,19 @@ from functools import cache
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.sessions import SESSION_KEY_LABEL
 from gpu_recovery.auth.tokens import TokenKind
+from gpu_recovery.aws.api_wiring import api_recovery, node_token_key, tokens
 from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
 from gpu_recovery.aws.container_logs import AwsJobLogs
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.ecs import task_definition
+from gpu_recovery.aws.event_history_wiring import shown_history
 from gpu_recovery.aws.ray_client import AwsRayLogs
 from gpu_recovery.aws.secret_values import operator_token, signing_key
 from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.aws.verdict_documents import S3VerdictDocuments
-from gpu_recovery.aws.wiring import api_recovery, dynamodb, logger, node_token_key, settings, shown_history, tokens
+from gpu_recovery.aws.wiring import dynamodb, logger, settings
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, Deployment
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL

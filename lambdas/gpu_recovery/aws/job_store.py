@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put
-from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
+from gpu_recovery.aws.item_codec import decode, field_names, from_iso, item_of, readable, reading
 from gpu_recovery.aws.jobs_by_time import all_places, cursor_at, place_of
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.aws.queue_store import ON_RAY, DynamoQueueStore, queue_keys
@@ -23,8 +23,6 @@ from gpu_recovery.ports.values import JobPage, JobQuery
 
 KEY_BYTES_MAX = 2_048
 """Upper bound in bytes of a partition key in DynamoDB."""
-_LISTED = ("job_id_rank", "schema", *(field.name for field in fields(ListedJob)))
-"""Attributes of a job that a list reads: all but its commands and its history."""
 
 
 class DynamoJobStore(DynamoQueueStore):
@@ -116,7 +114,7 @@ class DynamoJobStore(DynamoQueueStore):
             if len(ids) >= limit:
                 break
         unique = list(dict.fromkeys(ids))
-        items = self.jobs.get_all(unique, _LISTED)
+        items = self.jobs.get_all(unique, _listed_attributes())
         read = readable(_listed_job, (items[job_id] for job_id in unique if job_id in items), unreadable)
         # A job may have left the status since the query, and the index may lag.
         jobs = tuple(job for job in read if status is None or job.status is status)
@@ -132,7 +130,7 @@ class DynamoJobStore(DynamoQueueStore):
         """
         places, end = all_places(self.jobs, query, limit, place_of(cursor) if cursor else None)
         ids = list(dict.fromkeys(job_id for _, job_id in places))
-        items = self.jobs.get_all(ids, _LISTED)
+        items = self.jobs.get_all(ids, _listed_attributes())
         jobs = readable(_listed_job, (items[job_id] for job_id in ids if job_id in items), unreadable)
         # A job may have left the status since the query, and the index may lag.
         return JobPage(
@@ -155,6 +153,11 @@ def job_item(job: Job) -> dict[str, Any]:
     item["commands"] = commands_map(job.commands)
     due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)
     return {**item, "job_id_rank": job.job_id, **due, **queue_keys(job)}
+
+
+def _listed_attributes() -> tuple[str, ...]:
+    """Return the attributes of a job that a list reads: all but its commands and its history."""
+    return ("job_id_rank", "schema", *field_names(ListedJob))
 
 
 def _listed_job(item: Mapping[str, Any]) -> ListedJob:

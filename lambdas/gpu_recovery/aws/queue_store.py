@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put, Table, typed
@@ -49,9 +50,13 @@ WAITING = ("waiting", "waiting/1", "waiting/2", "waiting/3")
 A partition key gives 3,000 read units a second. 50,000 entries of 420 bytes are 2,600 units, and the scheduler, the
 reconciler and the API may read them in the same second: 3 x 2,600 / 4 = 1,950. The longest name of a job adds 73 bytes.
 """
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
-"""Default of each field of an entry. A field with its default is not written; MISSING fields are always written."""
 _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return the default of each field of an entry. A field with its default is not written, MISSING fields are."""
+    return {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
 
 
 def queue_keys(job: Job) -> dict[str, Any]:
@@ -68,7 +73,7 @@ def _keys_of(entry: Entry, partition: str) -> dict[str, Any]:
     encoded = encode(entry)
     changed = {
         name: encoded[name]
-        for name, default in _DEFAULTS.items()
+        for name, default in _defaults().items()
         if default is MISSING or getattr(entry, name) != default
     }
     return {
@@ -97,7 +102,7 @@ def entry_from(text: str) -> Entry:
     values["let_go"] = tuple(document.get("let_go", ()))
     values["suspensions"] = tuple(from_iso(at) for at in document.get("suspensions", ()))
     # Fields that a newer release has added are ignored, as in every record.
-    return Entry(**{name: value for name, value in values.items() if name in _DEFAULTS})
+    return Entry(**{name: value for name, value in values.items() if name in _defaults()})
 
 
 class DynamoQueueStore:

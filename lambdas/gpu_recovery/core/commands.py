@@ -334,3 +334,5 @@ INSTANCE_COMMANDS = (
     NotifyOperator,
     PublishEvent,
 )
+BACKEND_COMMANDS = (LaunchAttempt, StopAttempt, EndRanks, ObserveAttempt, PokeScheduler)
+"""The commands that concern the backend of a job. All other commands are the same for every backend."""

@@ -46,7 +46,9 @@ def _model(cls: type, kw_only: bool) -> type:
     Its methods work on instances of `cls`, because generated methods name no class. The methods are not generated on
     `cls` itself: another thread could then see the class without `__init__`.
     """
-    members: dict[str, Any] = {"__annotations__": {}, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    # Without a docstring `dataclass` makes one of the signature. Nobody reads it, and it takes time.
+    members: dict[str, Any] = {"__annotations__": {}, "__doc__": cls.__name__}
+    members |= {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     for base in reversed(cls.__mro__[1:]):
         if "__dataclass_fields__" in base.__dict__:
             for inherited in fields(base):

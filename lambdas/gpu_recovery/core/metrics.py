@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.core.commands import NotifyOperator, RebootInstance
 from gpu_recovery.core.fleet import Fleet
@@ -18,8 +18,10 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, StopPurpose
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision, EventOutcome
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.queue.totals import PriorityTotals
 
 NAMESPACE = "GpuRecovery"
 """The namespace of the metrics in CloudWatch."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -40,16 +40,26 @@ _NAMED = rf"(?i:{_NAMES}|\bpwd(?!=/))(?i:s?){_SEPARATOR}"
 class SecretForm:
     """A form in which secrets occur in log lines.
 
-    name:      what the form is called.
-    pattern:   the form; its group `secret` is what is replaced.
-    example:   a text in this form. The part between « and » is the secret.
-    is_secret: decides whether the text of the group is a secret. By default every text is.
+    name:       what the form is called.
+    expression: the form; its group `secret` is what is replaced.
+    example:    a text in this form. The part between « and » is the secret.
+    is_secret:  decides whether the text of the group is a secret. By default every text is.
     """
 
     name: str
-    pattern: re.Pattern[str]
+    expression: str
     example: str
     is_secret: Callable[[str], bool] = lambda text: True
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled expression. It is compiled at its first use, because most invocations redact nothing."""
+        return _compiled(self.expression)
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
 
 
 def masked(line: str) -> str:
@@ -77,58 +87,58 @@ def _is_random(word: str) -> bool:
     return changes >= CLASS_CHANGES_MIN * len(pairs) and of_case >= CASE_CHANGES_MIN * len(pairs)
 
 
-def _form(name: str, pattern: str, example: str, is_secret: Callable[[str], bool] = lambda text: True) -> SecretForm:
-    return SecretForm(name, re.compile(pattern), example, is_secret)
-
-
 def _prefixed(name: str, prefix: str, rest: str, example: str) -> SecretForm:
-    return _form(name, rf"(?<![A-Za-z0-9])(?P<secret>(?:{prefix}){rest})", example)
+    return SecretForm(name, rf"(?<![A-Za-z0-9])(?P<secret>(?:{prefix}){rest})", example)
 
 
 _WORD = r"[A-Za-z0-9_-]"
 FORMS: tuple[SecretForm, ...] = (
-    _form(
+    SecretForm(
         "private key block",
         r"-----BEGIN [A-Z0-9 ]{0,40}+-----(?P<secret>(?>(?s:(?!-----END ).){1,8192}))",
         "-----BEGIN RSA PRIVATE KEY-----«MIIEowIBAAKCAQEA»-----END RSA PRIVATE KEY-----",
     ),
-    _form("cookie", r"(?i:\bcookie)" + _SEPARATOR + r"(?P<secret>[^\r\n]{1,8192}+)", "Set-Cookie: «session=abc; id=7»"),
-    _form(
+    SecretForm(
+        "cookie", r"(?i:\bcookie)" + _SEPARATOR + r"(?P<secret>[^\r\n]{1,8192}+)", "Set-Cookie: «session=abc; id=7»"
+    ),
+    SecretForm(
         "authorization header",
         r"(?i:\bauthorization)" + _SEPARATOR + r"""\\?["']?+(?i:(?:bearer|basic|token|digest)[ \t]{1,8}+)?+"""
         r"""(?P<secret>[^\s"'\\]{1,4096}+)""",
         "authorization: Basic «dXNlcjpwYXNz»",
     ),
-    _form(
+    SecretForm(
         "bearer token",
         r"(?i:\bbearer)[ \t]{1,8}+(?P<secret>[A-Za-z0-9._~+/=-]{16,4096}+)",
         "Bearer «abcdefgh.ijklmnop»",
     ),
-    _form(
+    SecretForm(
         "named secret in quotes",
         _NAMED + r"""\\?(?P<quote>["'])(?P<secret>(?>(?:\\.|(?!(?P=quote))[^\\\r\n]){1,4096}))""",
         'token="«abc,def ghi»"',
     ),
-    _form("named secret", _NAMED + r"""(?P<secret>(?!\\?["'])[^\s&,;]{1,4096}+)""", "api_key: «winter»"),
-    _form(
+    SecretForm("named secret", _NAMED + r"""(?P<secret>(?!\\?["'])[^\s&,;]{1,4096}+)""", "api_key: «winter»"),
+    SecretForm(
         "option of a command",
         rf"(?<![A-Za-z0-9])--[A-Za-z0-9_-]{{0,40}}?(?i:{_NAMES}|pwd)[ \t]{{1,8}}+(?P<secret>(?!-)[^\s]{{1,4096}}+)",
         "--api-key «winter»",
     ),
-    _form(
+    SecretForm(
         "user of a command",
         r"(?<!\S)(?:-u|--user)[ \t=]{1,8}+(?![0-9]{1,10}+:[0-9])[^\s:]{1,128}+:(?P<secret>[^\s]{1,4096}+)",
         "curl -u me:«hunter2» https://h",
     ),
-    _form("password in a URL", r"//[^/\s:@]{0,128}+:(?P<secret>[^@\s]{1,512}+)@", "https://me:«hunter2»@host/path"),
-    _form("token in a URL", r"(?i:https?)://(?P<secret>[^/\s:@]{1,512}+)@", "https://«winter»@host/path"),
-    _form("signature in a query", r"[?&]sig=(?P<secret>[^\s&]{1,4096}+)", "https://h/x?sv=1&sig=«abc%2Bdef»"),
-    _form(
+    SecretForm(
+        "password in a URL", r"//[^/\s:@]{0,128}+:(?P<secret>[^@\s]{1,512}+)@", "https://me:«hunter2»@host/path"
+    ),
+    SecretForm("token in a URL", r"(?i:https?)://(?P<secret>[^/\s:@]{1,512}+)@", "https://«winter»@host/path"),
+    SecretForm("signature in a query", r"[?&]sig=(?P<secret>[^\s&]{1,4096}+)", "https://h/x?sv=1&sig=«abc%2Bdef»"),
+    SecretForm(
         "Slack hook",
         r"hooks\.slack\.com/[a-z]{1,20}+/(?P<secret>[\w/-]{1,256}+)",
         "https://hooks.slack.com/services/«T000/B000/abcdef»",
     ),
-    _form(
+    SecretForm(
         "Discord hook",
         r"discord(?:app)?+\.com/api/webhooks/(?P<secret>[\w/-]{1,256}+)",
         "https://discord.com/api/webhooks/«123/abc»",
@@ -164,7 +174,7 @@ FORMS: tuple[SecretForm, ...] = (
         rf"[0-9a-z]{{12}}_{_WORD}{{66}}",
         "«gru_" + "a" * 12 + "_" + "b" * 66 + "»",
     ),
-    _form(
+    SecretForm(
         "random word",
         rf"(?<![A-Za-z0-9+/_-])(?P<secret>[A-Za-z0-9+/_-]{{{RANDOM_WORD_CHARACTERS_MIN},4096}}+=?+=?+)",
         "wrote «q7Xb2Lm9Zt4Rw8Kc3Vn6Hd1Fp5Gs0JyQ»",

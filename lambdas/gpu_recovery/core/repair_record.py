@@ -11,7 +11,6 @@ import re
 from datetime import UTC, datetime
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.core.redaction import masked
 
 ORDER_ID = "repair-record"
 """Id of the order to the agent. A later repair replaces the order of an earlier repair."""
@@ -58,6 +57,8 @@ def repair_line(
         decision: the reason of the decision.
         at: time of the order.
     """
+    from gpu_recovery.core.redaction import masked  # noqa: PLC0415 - few events order a repair
+
     when = f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     incident = incident_id or "none"
     parts = (

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import with_awaited_flag
+from gpu_recovery.core.commands import BACKEND_COMMANDS
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
@@ -31,7 +32,6 @@ from gpu_recovery.execution import (
     stop,
 )
 from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp
-from gpu_recovery.execution.ray import RAY_COMMANDS
 
 HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandResult]] = {
     commands.LaunchAttempt: launch.launch,
@@ -75,7 +75,7 @@ def execute(context: ExecutionContext, record: Job | Instance, pending: PendingC
         KeyError: no function executes commands of this type.
     """
     command = pending.command
-    if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
+    if isinstance(command, BACKEND_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
         if context.ray is None and isinstance(command, commands.PokeScheduler):
             return DONE  # without a Ray cluster there is no function to wake
         if context.ray is None:

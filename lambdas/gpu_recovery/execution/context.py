@@ -80,7 +80,7 @@ class RayCommandHandler(Protocol):
     """Executes the commands of jobs on Ray. Each Lambda function has its own implementation."""
 
     def execute(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-        """Execute one of `execution.ray.RAY_COMMANDS`, or hand it over to the function that can."""
+        """Execute one of `core.commands.BACKEND_COMMANDS`, or hand it over to the function that can."""
 
     def wake_pool(self, context: ExecutionContext, key: str) -> None:
         """Wake the pass over the Ray pool, if the number of running jobs is limited: a job on ECS gave its place back.

@@ -12,11 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from gpu_recovery.core import commands
+from gpu_recovery.core.commands import BACKEND_COMMANDS
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.execution.ray import RAY_COMMANDS
 
 CLUSTER_COMMANDS = (
     commands.LaunchAttempt,
@@ -63,7 +63,7 @@ class HandOver:
 
         So the answer to a user needs the same number of calls for a gang of any size.
         """
-        if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
+        if isinstance(command, BACKEND_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
             return False
         if isinstance(command, commands.ReleaseInstances):
             has_held_tasks = isinstance(record, Job) and record.held_attempt > 0

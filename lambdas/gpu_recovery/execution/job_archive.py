@@ -12,10 +12,8 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
-from gpu_recovery.wire.attempts import attempt_view
 
 ARCHIVED_LOG_LINES = 100
 """Lines of the log of a failed rank, or of a failed driver on Ray, in the archive."""
@@ -32,6 +30,8 @@ def record(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
         return DONE
     plan = context.store.load_plan(job.job_id, command.attempt)
     progress = context.store.load_progress(job.job_id, command.attempt)
+    from gpu_recovery.wire.attempts import attempt_view  # noqa: PLC0415 - few deployments keep an archive
+
     view = {**attempt_view(job, command.attempt, plan, progress), "log": _log(context, job, plan, progress)}
     context.actions.record_attempt(job, plan or Plan(job.job_id, command.attempt, ()), view)
     return DONE
@@ -51,6 +51,8 @@ def _log(
     tail = _tail(context, job, task_id) if task_id else "it never had a task"
     if isinstance(tail, str):
         return {"rank": failure.rank, "lines": [], "why_none": tail}
+    from gpu_recovery.core.redaction import masked  # noqa: PLC0415 - few deployments keep an archive
+
     lines = [masked(line[:ARCHIVED_LINE_CHARACTERS_MAX]) for line in tail]
     return {"rank": failure.rank, "lines": lines, "why_none": None}
 

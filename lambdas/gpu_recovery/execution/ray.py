@@ -28,15 +28,6 @@ from gpu_recovery.execution.diagnosis import diagnose_attempt
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 
-RAY_COMMANDS = (
-    commands.LaunchAttempt,
-    commands.StopAttempt,
-    commands.EndRanks,
-    commands.ObserveAttempt,
-    commands.PokeScheduler,
-)
-"""The commands that concern the backend of a job. All other commands are the same for every backend."""
-
 
 class RayPool(Protocol):
     """A Ray cluster. Every call is safe to repeat.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gpu_recovery.core.console_snapshots import SnapshotName
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.console_snapshots import SnapshotName
+    from gpu_recovery.core.queue.totals import PriorityTotals
 
 
 class DecisionLog(Protocol):

@@ -34,9 +34,15 @@ class HeartbeatStore(Protocol):
         """
 
     def load_heartbeats(
-        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None, may_lag: bool = False
     ) -> Mapping[str, Heartbeat]:
-        """Return the heartbeats by instance id. Instances that never reported are left out."""
+        """Return the heartbeats by instance id. Instances that never reported are left out.
+
+        Args:
+            instance_ids: the instances.
+            unreadable: receives the errors of heartbeats that cannot be read.
+            may_lag: whether the heartbeats may lag by a moment, as for a list that nothing decides on. It costs half.
+        """
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
         """Remove ranks from the heartbeat of an instance.

@@ -13,6 +13,7 @@ from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
 from gpu_recovery.core.state_machine import HistoryEntry
 
+from simulator.dynamodb.capacity_meter import CapacityMeter
 from tests.aws.records import JOB, NOW, A, B, claim, instance, later
 from tests.lambdas.api_gateway import Api, refused
 
@@ -63,6 +64,28 @@ def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
     alone = api.get(f"/instances/{A}").body
     assert alone.pop("history") and alone.pop("heartbeat") is None and listed == alone
     assert len(json.dumps(listed)) * 1_000 < 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("query", "units", "calls"), [({}, 20, 1), ({"node_agent": "1"}, 20, 1), ({"node_agent": "0"}, 0, 0)]
+)
+def test_the_heartbeats_of_a_listing_cost_half_a_unit_each_or_nothing(
+    api: Api, query: dict[str, str], units: float, calls: int
+) -> None:
+    """They were the largest part of a page. Nothing decides on them, so they may lag by a moment, or be left out."""
+    names = [f"i-{n:017x}" for n in range(40)]
+    for name in names:
+        api.functions.store.save_instance(instance(name))
+        api.functions.store.save_heartbeat(Heartbeat(name, NOW), True)
+    api.get("/instances", limit="1")
+    meter = api.functions.aws.tables.meter = CapacityMeter()
+    listed = api.get("/instances", **query).body["instances"]
+    assert [one["instance_id"] for one in listed] == names
+    assert [one.get("node_agent") is not None for one in listed] == [bool(calls)] * 40
+    assert ["node_agent" in one for one in listed] == [bool(calls)] * 40
+    assert api.functions.aws.operations()["BatchGetItem"] == calls  # of this request
+    of_heartbeats = sum(read for key, read in meter.reads.items() if "#beat" in str(key))
+    assert of_heartbeats == units
 
 
 def test_a_listing_shows_what_is_wrong_with_each_instance(api: Api) -> None:

@@ -30,7 +30,7 @@ def _stored(functions: Functions, instances: list[str]) -> None:
     functions.store.create_job(replace(made, instances=tuple(instances), history=(entry,), commands=()), "")
     for attempt in (1, 2):
         functions.store.begin_attempt(Plan(JOB, attempt, tuple(instances), (0,) * len(instances)))
-    history = import_module("gpu_recovery.aws.wiring").event_history()
+    history = import_module("gpu_recovery.aws.event_history_wiring").event_history()
     for event in COURSE:
         record(history, *event, "2026-11-23T10:14:05Z")
     for name in instances:
@@ -60,7 +60,7 @@ def test_a_timeline_has_phases_and_rows(api: Api) -> None:
 def test_the_repairs_of_an_instance_are_read_once(api: Api) -> None:
     """Although both attempts failed on it."""
     _stored(api.functions, NAMES[:16])
-    history = import_module("gpu_recovery.aws.wiring").event_history()
+    history = import_module("gpu_recovery.aws.event_history_wiring").event_history()
     again = job_moved(12, "RUNNING", "STOPPING", 700, attempt=2, failure=FAILURE)
     record(history, *again, "2026-11-23T10:14:05Z")
     answer = api.get(f"/jobs/{JOB}/timeline")

@@ -21,7 +21,6 @@ from gpu_recovery.core.diagnosis import observations, rank_ranges
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.heartbeat import ReceivedObservation
 from gpu_recovery.core.job.adoption import JOB_ID
-from gpu_recovery.core.redaction import masked
 
 KINDS: Mapping[str, type[Observation]] = {
     "stage": observations.StageReport,
@@ -204,7 +203,11 @@ def _value(hint: Any, name: str, value: Any) -> Any:
         return hint(value)
     if name in RANGES:
         return _ABSENT if rank_ranges.parsed(value) is None else value
-    return masked(_line(value, LINE_MAX)) if name in LINES else _line(value, TEXT_MAX)
+    if name not in LINES:
+        return _line(value, TEXT_MAX)
+    from gpu_recovery.core.redaction import masked  # noqa: PLC0415 - few events read observations
+
+    return masked(_line(value, LINE_MAX))
 
 
 def _plain(value: Any) -> Any:

@@ -17,8 +17,8 @@ TEXT_MAX = 1_000
 """Upper bound of the characters of a text. A sender leaves a longer text out, and the members are then unknown."""
 RANK_MAX = 1_000_000
 _RANGE = r"\d{1,7}(?:-\d{1,7}(?:/\d{1,7})?)?"
-_TEXT = re.compile(rf"{_RANGE}(?:,{_RANGE})*", re.ASCII)
-_PART = re.compile(r"(\d+)(?:-(\d+)(?:/(\d+))?)?", re.ASCII)
+_TEXT = rf"{_RANGE}(?:,{_RANGE})*"
+_PART = r"(\d+)(?:-(\d+)(?:/(\d+))?)?"
 
 
 @frozen_dataclass()
@@ -42,10 +42,10 @@ def parsed(text: str) -> RankRanges | None:
     """Return the ranges of a text; None if the text is no list of ranges or is too long."""
     if not text:
         return RankRanges()
-    if len(text) > TEXT_MAX or not _TEXT.fullmatch(text):
+    if len(text) > TEXT_MAX or not re.fullmatch(_TEXT, text, re.ASCII):
         return None
     parts = []
-    for first, last, step in _PART.findall(text):
+    for first, last, step in re.findall(_PART, text, re.ASCII):
         begin, end, by = int(first), int(last or first), int(step or 1)
         if not begin <= end <= RANK_MAX or by < 1:
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 
 class Cause(StrEnum):
@@ -56,7 +57,7 @@ SHOWN_MAX = 8
 """Upper bound of the names in the text of a scope."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen_dataclass()
 class Scope:
     """Place of a cause: names of one kind, sorted, each once. The whole job has no names."""
 
@@ -67,6 +68,9 @@ class Scope:
     def of(cls, kind: ScopeKind, *names: str) -> Scope:
         """Scope of these names, in any order."""
         return cls(kind, tuple(sorted(set(names))))
+
+    def __lt__(self, other: Scope) -> bool:
+        return (self.kind, self.names) < (other.kind, other.names)
 
     def __str__(self) -> str:
         shown = ", ".join(self.names[:SHOWN_MAX])

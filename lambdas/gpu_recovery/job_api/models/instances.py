@@ -137,9 +137,9 @@ class _Instance(ResponseModel):
 
 
 class InstanceSummary(_Instance):
-    """An instance in a list."""
+    """An instance in a list. `node_agent` is there unless the query parameter `node_agent` is 0."""
 
-    node_agent: NodeAgent | None
+    node_agent: Annotated[NodeAgent | None, Field(default_factory=lambda: None)]
 
 
 class Instances(ResponseModel):
