@@ -37,7 +37,7 @@ from gpu_recovery.ports.errors import (
 
 from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.instances import gpus_reset
-from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT
 from simulator.invariants.records import reset_under_ranks
@@ -126,6 +126,8 @@ class Agents:
         """Seconds until a command to hold or start a rank takes effect, once for each time that it does."""
         self.lines: dict[str, ReportedRecord] = {}
         """Last line about a repair on the disk of each instance. A disk outlives a reboot."""
+        self.leave_s = 0.0
+        """Seconds from such a command to hold a rank to the end of its process."""
         self._soon: set[str] = set()
         world.fleet.ranks.has_agent = self._runs_on
         world.fleet.ranks.ended = self._has_news
@@ -202,15 +204,13 @@ class Agents:
         for answer in answers:
             self.answered += 1
             agent.exits.clear()
-            agent.logged |= set(instance.faults)
+            agent.logged |= set(self._seen_faults(instance))
             agent.reported = report.recorded or agent.reported
             self._execute(instance, agent, answer)
 
     def _collect(self, instance: ModelInstance, agent: _Agent) -> None:
         """Update `agent` with the ranks that began and ended since its last report."""
-        running = {
-            task.task_id: task for task in self.world.fleet.running() if task.instance_id == instance.instance_id
-        }
+        running = {task.task_id: task for task in self._running_on(instance)}
         for task_id in agent.ranks.keys() - running.keys():
             ended = agent.ranks.pop(task_id)
             if not ended.held:
@@ -225,12 +225,18 @@ class Agents:
                 agent.exits.append(replace(exited, asked=held.asked))
             agent.ranks[task_id] = rank
 
+    def _running_on(self, instance: ModelInstance) -> list[Task]:
+        """Return the tasks with a process that runs on the instance."""
+        return [task for task in self.world.fleet.running() if task.instance_id == instance.instance_id]
+
+    def _seen_faults(self, instance: ModelInstance) -> dict[str, GpuFault]:
+        """Return the faults that the kernel log of the instance shows, by GPU."""
+        return {gpu: fault for gpu, fault in instance.faults.items() if fault.kind in XIDS}
+
     def _compose_report(self, instance: ModelInstance, agent: _Agent) -> AgentReport:
         uptime_s = (self.world.timeline.now - instance.booted_at).total_seconds()
-        unreported = {
-            gpu: fault for gpu, fault in instance.faults.items() if gpu not in agent.logged and fault.kind in XIDS
-        }
-        impaired = any(fault.kind in XIDS for fault in instance.faults.values())
+        seen = self._seen_faults(instance)
+        unreported = {gpu: fault for gpu, fault in seen.items() if gpu not in agent.logged}
         return AgentReport(
             instance.instance_id,
             instance.boot_id,
@@ -239,7 +245,7 @@ class Agents:
             interval_s=INTERVAL_S,
             running=() if instance.instance_id in self.unable else tuple(agent.ranks.values()),
             exits=tuple(agent.exits),
-            health=GpuHealth.IMPAIRED if impaired else GpuHealth.OK,
+            health=GpuHealth.IMPAIRED if seen else GpuHealth.OK,
             # The kernel log gives the PCI address. This agent reads no NVML, which gives the UUID.
             xids=tuple(
                 ReportedXid(XIDS[fault.kind], pci_address(instance.gpus.index(gpu)))
@@ -324,20 +330,31 @@ class Agents:
     def _order(self, instance_id: str, command: AgentCommand) -> None:
         """Carry out a command to hold or to start a rank, as the wrapper of the rank does."""
         ranks = self.world.fleet.ranks
-        for task in self.world.fleet.running():
-            rank = self._rank(task) if task.instance_id == instance_id and self._runs_on(instance_id) else None
+        for task in self._running_on(self.world.cluster.instances[instance_id]):
+            rank = self._rank(task) if self._runs_on(instance_id) else None
             if rank is None or (rank.job_id, rank.attempt) != (command.job_id, command.attempt) or not rank.holds:
                 continue
             who = f"rank {rank.rank} of {rank.job_id}"
             if command.kind is AgentCommandKind.HOLD and not rank.held:
                 self.world.transcript.happened(f"{who} is held on {instance_id}")
-                self.world.fleet.end(task, SIGTERM_EXIT, asked=True)
+                self._end_process(task, rank.attempt)
             elif command.kind is AgentCommandKind.START and rank.held:
                 self.world.transcript.happened(
                     f"attempt {command.next_attempt} of {rank.job_id} starts on {instance_id}"
                 )
                 ranks.start(task, command.next_attempt, dict(command.environment))
                 self._report_in(instance_id, NEWS_S)
+
+    def _end_process(self, task: Task, attempt: int) -> None:
+        """End the process of a rank whose container waits, at once or after `leave_s`."""
+        if self.leave_s:
+            self.world.timeline.after(self.leave_s, self._leaves, task, attempt)
+        else:
+            self._leaves(task, attempt)
+
+    def _leaves(self, task: Task, attempt: int) -> None:
+        if self.world.fleet.ranks.attempt(task) == attempt:
+            self.world.fleet.end(task, SIGTERM_EXIT, asked=True)
 
     def _rank(self, task: Task) -> RunningRank | None:
         """Return the rank that the environment of the task names, or None if the environment names no rank."""

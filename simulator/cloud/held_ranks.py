@@ -15,8 +15,6 @@ from simulator.virtual_clock import VirtualClock
 HOLD_S = "GPU_RECOVERY_HOLD_S"
 """Variable with the seconds for which the wrapper of a rank waits for the next attempt."""
 SUSPENDED_EXIT = 75
-RESTART_S = 1.0
-"""Virtual seconds from a start command to the process of the next attempt."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,8 @@ class HeldRanks:
         """Called when the process of the next attempt has begun."""
         self.ended: Callable[[Task], None] = lambda task: None
         """Called when the process of a rank has ended in a container that waits."""
+        self.restart_s = 0.0
+        """Virtual seconds from a start command to the process of the next attempt."""
         self.holds = self.starts = 0
         """Numbers of held ranks, and of attempts that began in a container of another, so far."""
 
@@ -104,7 +104,15 @@ class HeldRanks:
         del self.held[task.task_id]
         self.present[task.task_id] = dict(variables)
         self.starts += 1
-        self.started(task)
+        if self.restart_s:
+            self._timeline.after(self.restart_s, self._begin, task, attempt)
+        else:
+            self.started(task)
+
+    def _begin(self, task: Task, attempt: int) -> None:
+        """Begin the process of the attempt, unless the container has ended or serves another attempt."""
+        if is_running(task, self) and self.attempt(task) == attempt:
+            self.started(task)
 
     def forget(self, task_id: str) -> None:
         """Forget a rank whose container has ended."""

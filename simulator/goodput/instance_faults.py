@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from sandbox.cluster.model import instances
 from sandbox.cluster.model.records import GpuFault, ModelInstance
 from sandbox.cluster.model.statuses import CuredBy, Ec2State
 from simulator.cloud.fleet import VirtualFleet
-from simulator.goodput.assumptions import Conditions, Cure
+from simulator.goodput.assumptions import Conditions, Cure, Shows
 from simulator.goodput.failure_trace import Failure
 
 
 @dataclass(frozen=True)
 class FaultyInstance:
-    """Fault of an instance: its failure, and the boot in which the fault began."""
+    """Fault of an instance: its failure, the boot in which it began, and the time from which its agent can see it."""
 
     failure: Failure
     boot_id: str
+    visible_at: datetime
 
 
 class InstanceFaults:
@@ -30,7 +32,9 @@ class InstanceFaults:
     def add(self, failure: Failure, instance_id: str) -> None:
         """Make the instance faulty. If checks of the run's level find the fault, a GPU of the instance breaks."""
         instance = self.fleet.cluster.instances[instance_id]
-        self._faulty[instance_id] = FaultyInstance(failure, instance.boot_id)
+        shown_s = self.conditions.exit_s if failure.shows is Shows.EXIT else 0.0
+        visible_at = self.fleet.timeline.now + timedelta(seconds=shown_s + self.conditions.evidence_s)
+        self._faulty[instance_id] = FaultyInstance(failure, instance.boot_id, visible_at)
         if failure.is_seen(self.conditions, self.level):
             kind = "ecc" if failure.verdict is Cure.REPLACE else "xid79"
             cured_by = CuredBy.REPLACE if failure.cure is Cure.REPLACE else CuredBy.REBOOT
@@ -56,7 +60,8 @@ class InstanceFaults:
     def is_reported(self, instance_id: str) -> bool:
         """Whether the node agent of the instance reports the fault: a check of level 1 would see it."""
         fault = self.uncured(instance_id)
-        return fault is not None and fault.failure.is_seen(self.conditions, 1)
+        is_visible = fault is not None and self.fleet.timeline.now >= fault.visible_at
+        return is_visible and fault is not None and fault.failure.is_seen(self.conditions, 1)
 
     def needs_reboot(self, instance_id: str) -> bool:
         """Whether the instance has a fault that a reboot cures."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.execution.stop import STOP_GRACE_S
 
 from sandbox.cluster.model.health import GROUP_TAG
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import LARGE
-from simulator.goodput.agent_reports import ReportingStore
+from simulator.goodput.agent_reports import QuietAgents, ReportingStore
 from simulator.goodput.assumptions import Conditions
 from simulator.goodput.failure_trace import FailureTrace
 from simulator.goodput.gang_rules import with_spares
@@ -70,8 +72,8 @@ class ProductObserver:
         """Note the first save of the job after a failure became visible as its detection; count reboots."""
         interruption = self.trainer.broken
         if interruption is not None and interruption.detected_at is None and step.name == "store.save_job":
-            now = self.trainer.elapsed()
-            if now >= interruption.shown_at:
+            now, job = self.trainer.elapsed(), step.given["given"][0]
+            if now >= interruption.shown_at or job.status is JobStatus.STOPPING:
                 interruption.detected_at = now
         if step.name == "RebootInstances":
             needed = self.trainer.faults.needs_reboot(step.given["instance"])
@@ -87,6 +89,8 @@ class Production:
     """gpu-recovery as a policy: a preset, and the settings of an operator on top of it.
 
     agents: whether a node agent reports from each instance.
+    reports_progress: whether the ranks report their progress through the agents.
+    memory_checkpoints: whether the trainer saves every step in the memory of other instances.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Production:
     spares: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     agents: bool = False
+    reports_progress: bool = False
     memory_checkpoints: bool = False
 
     @property
@@ -139,8 +144,12 @@ class Production:
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)
         observer.trainer = operators.trainer = trainer
+        world.fleet.ranks.restart_s = conditions.respawn_s
         if self.agents:
-            store.now, store.is_impaired = lambda: world.timeline.now, trainer.faults.is_reported
+            trainer.reports_progress = self.reports_progress
+            trainer.agents = world.agents = QuietAgents(world, store, trainer)
+            trainer.agents.leave_s = min(conditions.leave_s, STOP_GRACE_S)
+            store.on_command = trainer.ordered
         for instance in world.model_instances():
             instance.tags[GROUP_TAG] = GROUP
         world.actions.on_message = operators.on_message
@@ -183,7 +192,7 @@ def adaptive(
         memory_checkpoints: whether the trainer saves every step in the memory of other instances.
     """
     name = with_spares("adaptive", spares)
-    return Production(name, Preset.ADAPTIVE, level, spares, settings, memory_checkpoints)
+    return Production(name, Preset.ADAPTIVE, level, spares, settings, memory_checkpoints=memory_checkpoints)
 
 
 def seed_001(level: int) -> Production:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
+from gpu_recovery.core.identifiers import attempt_id
 
 from sandbox.cluster.model.records import Task
-from simulator.cloud.task_environment import environment
+from simulator.cloud.held_ranks import is_running
 from simulator.cloud.workloads import Checks, ScriptedCheck, Training
+from simulator.goodput.agent_reports import Progress, QuietAgents
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace
 from simulator.goodput.instance_faults import InstanceFaults
@@ -29,6 +32,8 @@ REBOOT_LOG = ("RuntimeError: CUDA error: GPU is lost",)
 """Last log line of a rank that names a fault for which the verdict is a reboot."""
 REPLACE_LOG = ("RuntimeError: CUDA error: uncorrectable ECC error encountered",)
 """Last log line of a rank that names a fault for which the verdict is a replacement."""
+PROGRESS_KEPT = 8
+"""Attempts whose progress is known."""
 
 
 class TimedChecks(Checks):
@@ -49,6 +54,7 @@ class TrainingInterruption:
     failure: Failure
     attempt: str | None
     ranks: tuple[str, ...]
+    gang: tuple[Task, ...]
     fault_at: float
     is_relapse: bool
     shown_at: float = 0.0
@@ -75,16 +81,30 @@ class Trainer(Training):
         self.broken: TrainingInterruption | None = None
         self.unnoticed = 0
         self.faults = InstanceFaults(world.fleet, trace.conditions, level)
+        self.agents: QuietAgents | None = None
+        self.step_s, self.reports_progress = trace.conditions.step_s, False
         self._bugs: dict[int, Failure] = {}
         self._times: Counter[int] = Counter()
         self._ranks: tuple[str, ...] = ()
         self._first_ranks: tuple[str, ...] = ()
         self._attempt: str | None = None
         self._ready: str | None = None
+        self._gang: tuple[Task, ...] = ()
+        """Tasks of the attempt that trains, or trained last."""
+        self._present: dict[str, dict[str, Task]] = {}
+        """Tasks in which a process of an attempt has begun, by attempt."""
+        self._began_s: dict[str, float] = {}
+        """Begin of the latest process in a task."""
+        self._ended_s: dict[str, float] = {}
+        """Latest end of a process of an attempt."""
+        self._ordered_s: dict[str, float] = {}
+        """First command to start an attempt in a container that waits."""
+        self._progress: dict[int, Progress] = {}
         self.checks = TimedChecks(world.fleet)
         self.checks.first = {}
         world.training = world.actions.training = self
         world.checks = world.actions.checks = self.checks
+        self._writes_log, self.fleet.about_to_end = self.fleet.about_to_end, self._ends
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -94,19 +114,41 @@ class Trainer(Training):
 
     def started(self, task: Task) -> None:
         """Note that a rank runs. When all ranks of the gang run, training begins after the set-up of the gang."""
-        tasks = self.fleet.cluster.tasks
-        if tasks.count_running_of(task.started_by) == self.trace.profile.instances and self._ready != task.started_by:
-            self._ready = task.started_by
+        name = self.fleet.ranks.attempt_name(task)
+        present = self._present.setdefault(name, {})
+        present[task.task_id] = task
+        self._began_s[task.task_id] = self.elapsed()
+        self.written.pop(task.task_id, None)
+        if self.agents is not None:
+            self.agents.rank_began(task)
+        if len(present) == self.trace.profile.instances and self._ready != name:
+            self._ready = name
             profile = self.trace.profile
             rejoin_s = self.trace.conditions.rejoin(profile.instances * profile.gpus)
-            self.fleet.timeline.after(rejoin_s, self._start_training, task.started_by)
+            self.fleet.timeline.after(rejoin_s, self._start_training, name)
 
-    def _start_training(self, attempt: str | None) -> None:
-        gang = self.fleet.cluster.tasks.running_of(attempt)
+    def _ends(self, task: Task, code: int | None) -> None:
+        """Note that the process of a rank ends. Its container may wait for the next attempt."""
+        self._writes_log(task, code)
+        name = self.fleet.ranks.attempt_name(task)
+        if self._present.get(name, {}).pop(task.task_id, None) is not None:
+            self._ended_s[name] = self.elapsed()
+
+    def running_ranks(self, name: str | None) -> list[Task]:
+        """Return the tasks in which a process of the attempt runs, in the order of its ranks."""
+        ranks = self.fleet.ranks
+        tasks = [task for task in self._present.get(name or "", {}).values() if is_running(task, ranks)]
+        return sorted(tasks, key=lambda task: int(ranks.environment(task)["RANK"]))
+
+    def _start_training(self, attempt: str) -> None:
+        gang = self.running_ranks(attempt)
         if len(gang) < self.trace.profile.instances:
             self._ready = None
             return  # the gang broke before its first step
-        self._ranks = tuple(task.instance_id for task in sorted(gang, key=lambda task: int(environment(task)["RANK"])))
+        self._ranks = tuple(task.instance_id for task in gang)
+        number = self.fleet.ranks.attempt(gang[0])
+        self._progress[number] = Progress(self._ranks, self.fleet.timeline.now)
+        self._progress.pop(number - PROGRESS_KEPT, None)
         if self.began is None:
             self.began, self._first_ranks = self.fleet.timeline.now, self._ranks
             for failure in self.trace.failures:
@@ -115,8 +157,25 @@ class Trainer(Training):
         if self.broken is not None:
             self.episodes.append(self._episode(self.broken, gang))
             self.broken = None
-        self._attempt = attempt
+        self._present = {attempt: self._present[attempt]}
+        self._began_s = {task.task_id: self._began_s[task.task_id] for task in gang}
+        self._ended_s, self._ordered_s = {}, {}
+        self._attempt, self._gang = attempt, tuple(gang)
         self._schedule_relapses()
+
+    def progress_of(self, attempt: int) -> Progress | None:
+        """Return the progress of an attempt; None if it has not trained, or is forgotten."""
+        return self._progress.get(attempt) if self.reports_progress else None
+
+    def is_reported(self, instance_id: str) -> bool:
+        """Return whether the agent of the instance sees a fault."""
+        return self.faults.is_reported(instance_id)
+
+    def ordered(self, command: AgentCommand) -> None:
+        """Note the first command to start an attempt in a container that waits."""
+        if command.kind is AgentCommandKind.START:
+            name = attempt_id(command.job_id, command.next_attempt)
+            self._ordered_s.setdefault(name, self.elapsed() + self.fleet.timeline.lag)
 
     def _schedule_relapses(self) -> None:
         """Schedule the next interruption by each uncured fault of the gang's instances and by each uncured bug."""
@@ -164,7 +223,10 @@ class Trainer(Training):
     def _stop_training(self, failure: Failure, instance_id: str) -> None:
         conditions, now = self.trace.conditions, self.elapsed()
         occurrence = self._times[failure.number] = self._times[failure.number] + 1
-        self.broken = TrainingInterruption(failure, self._attempt, self._ranks, now, occurrence > 1)
+        self.broken = TrainingInterruption(failure, self._attempt, self._ranks, self._gang, now, occurrence > 1)
+        if self._gang:
+            number = self.fleet.ranks.attempt(self._gang[0])
+            self._progress[number] = replace(self._progress[number], stalled_at=self.fleet.timeline.now)
         times = recovery_from(failure, self.trace, self.level)
         self.fleet.timeline.after(times.until_placed, self._record_shortage, self.broken)
         self.checks.first.clear()
@@ -183,11 +245,16 @@ class Trainer(Training):
         self.broken.shown_at = now + shown_s
         self.fleet.timeline.after(shown_s, self._ranks_end, self._attempt, "" if hangs else instance_id)
         self._came_back(failure, occurrence)
+        if self.agents is not None:
+            if failure.is_instance_fault:
+                self.agents.fault_appears(instance_id, self.trace.conditions.evidence_s + (0.0 if hangs else shown_s))
+            if hangs:
+                self.agents.stalls(self.fleet.ranks.attempt(self._gang[0]))
 
     def _ranks_end(self, attempt: str | None, instance_id: str) -> None:
         """End the rank on this instance, or all ranks if `instance_id` is empty."""
         failure = self.broken.failure if self.broken is not None else None
-        for task in self.fleet.cluster.tasks.running_of(attempt):
+        for task in self.running_ranks(attempt):
             if instance_id in ("", task.instance_id):
                 if failure is not None and failure.is_named_in_log(self.trace.conditions):
                     self.written[task.task_id] = REBOOT_LOG if failure.verdict is Cure.REBOOT else REPLACE_LOG
@@ -229,15 +296,19 @@ class Trainer(Training):
         """Return the episode that ends with the first step of this gang."""
         if self.began is None:
             raise ValueError("a training that has not begun cannot begin again")
-        former_tasks = self.fleet.cluster.tasks.started_by(interruption.attempt)
-        ended = max((task.process_ended_at for task in former_tasks if task.process_ended_at is not None), default=None)
-        stopped = interruption.shown_at if ended is None else self._seconds_at(ended)
-        placed = self._seconds_at(min(task.created_at for task in gang))
+        name, present = self.fleet.ranks.attempt_name(gang[0]), self.fleet.ranks.present
+        new = [self._seconds_at(task.created_at) for task in gang if task.task_id not in present]
+        placed = min([*new, *([self._ordered_s[name]] if name in self._ordered_s else ())])
+        ends = [self._ended_s.get(interruption.attempt or "", interruption.shown_at)]
+        ends += [
+            self._seconds_at(task.process_ended_at) for task in interruption.gang if task.process_ended_at is not None
+        ]
+        stopped = min(placed, max([ends[0], *(end for end in ends if end <= placed)]))
         check_ends = [
             self._seconds_at(at) for instance_id, at in self.checks.first.items() if instance_id in interruption.ranks
         ]
         checked = min(placed, max([stopped, *(at for at in check_ends if at <= placed)]))
-        started = self._seconds_at(max(task.process_started_at for task in gang if task.process_started_at is not None))
+        started = max(self._began_s[task.task_id] for task in gang)
         detected = interruption.shown_at if interruption.detected_at is None else interruption.detected_at
         return Episode(
             interruption.failure.number,
