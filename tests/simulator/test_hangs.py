@@ -8,15 +8,18 @@ import pytest
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.records import GpuFault
+from sandbox.cluster.model.statuses import CuredBy
 from simulator.cloud.agents import INTERVAL_S
 from simulator.world import NeverHappened, World
 
 ADAPTIVE = PRESETS[Preset.ADAPTIVE]
 
 
-def training(step_s: float = 5.0, nnodes: int = 3) -> tuple[World, str]:
+def training(step_s: float = 5.0, nnodes: int = 3, spares: int = 0) -> tuple[World, str]:
     """A gang that runs and reports its progress."""
-    world = World(instances=nnodes, train_s=None, agents=True, diagnose=True)
+    world = World(instances=nnodes + spares, train_s=None, agents=True, diagnose=True)
     assert world.agents is not None
     world.agents.step_s = step_s
     job_id = world.submit(nnodes)
@@ -120,3 +123,18 @@ def test_a_hang_of_a_gang_is_reported_by_two_agents_only() -> None:
     rows = world.transcript.rows
     told = sum(count for (_, _, event, _), count in rows.items() if event == "StallReported")
     assert 1 <= told <= 4
+
+
+@pytest.mark.parametrize(("is_faulty", "stops"), [(True, 0), (False, 1)])
+def test_a_hang_by_a_faulty_instance_lengthens_no_limit(is_faulty: bool, stops: int) -> None:
+    """It was no false alarm. Otherwise the next hang of a large gang, hours later, takes four times as long."""
+    world, job_id = training(nnodes=3, spares=1)
+    world.let_pass(300)
+    if is_faulty:
+        sick = world.cluster.instances[world.job(job_id).instances[1]]
+        instances.break_gpu(sick, sick.gpus[0], GpuFault("xid79", CuredBy.REBOOT))
+    stalls(world, job_id)
+    stopped_after_s(world, job_id)
+    assert world.job(job_id).hang_stops == 1
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt")
+    assert world.job(job_id).hang_stops == stops

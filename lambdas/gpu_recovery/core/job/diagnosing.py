@@ -25,7 +25,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import remedy_outcomes
+from gpu_recovery.core.job import hang_stops, remedy_outcomes
 from gpu_recovery.core.job.completion import (
     failed,
     is_stable,
@@ -80,6 +80,7 @@ def diagnosed(
         "attempts_counted": job.attempts_counted + 1,
         "unchecked": job.attempt,
         **remedy_outcomes.failed_again(job, diagnosis, (), context),
+        **hang_stops.explained(job, in_background),
     }
     if diagnosis.excluded_instances:
         changes["blamed"] = with_blamed(job, diagnosis.excluded_instances)

@@ -16,7 +16,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import remedy_outcomes, repeat_offender
+from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import (
     is_stable,
@@ -111,6 +111,7 @@ def continued(
     others = tuple(name for name in job.instances if name not in faulty)
     changes: dict[str, Any] = {
         **remedy_outcomes.failed_again(job, job.diagnosed, faulty, context),
+        **hang_stops.explained(job, faulty),
         **with_cool_down(job, context),
         "attempts_counted": job.attempts_counted + 1,
         "unchecked": job.attempt,

@@ -230,6 +230,10 @@ class ListedJob:
     """Number of stops of the gang for a hang that are not forgotten. Each lengthens the next progress timeout."""
     hang_run_s: int = 0
     """Longest run in seconds that was stopped for such a hang."""
+    hang_attempt: int = 0
+    """The last attempt that was stopped for a hang, unless the fault of an instance explains the hang."""
+    hang_run_before_s: int = 0
+    """`hang_run_s` before that stop."""
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()

@@ -9,7 +9,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import remedy_outcomes, repeat_offender
+from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import failed, poke_scheduler, retry_delay, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
@@ -49,7 +49,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     blamed = [instance for instance, result in results.items() if result.outcome.blames_hardware]
     suspected = [instance for instance, result in results.items() if result.outcome is CheckOutcome.SUSPECTED]
     changes["blamed"] = with_blamed(job, (*blamed, *suspected))
-    changes |= remedy_outcomes.failed_again(job, job.diagnosed, blamed, context)
+    changes |= remedy_outcomes.failed_again(job, job.diagnosed, blamed, context) | hang_stops.explained(job, blamed)
     found = _found_by_checks(job, results) if context.policy.diagnose else None
     if found is not None:
         changes["conclusion"] = found

@@ -289,9 +289,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
     (_S.STOPPING, events.AllRanksHeld): Transition.to(in_place.all_held, _S.STOPPING),
     (_S.STOPPING, events.Diagnosed): Transition.to(in_place.diagnosed_while_held, _S.STOPPING, _S.RECOVERING),
-    (_S.STOPPING, events.PassiveEvidenceCollected): Transition.to(
-        in_place.seen_while_held, _S.STOPPING, _S.RECOVERING
-    ),
+    (_S.STOPPING, events.PassiveEvidenceCollected): Transition.to(in_place.seen_while_held, _S.STOPPING, _S.RECOVERING),
     (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),

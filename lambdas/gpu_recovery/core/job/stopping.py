@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.job import remedy_outcomes, repeat_offender
+from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import purpose_of
 from gpu_recovery.core.job.completion import (
     failed,
@@ -72,9 +72,7 @@ def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -
     """Stop a gang whose ranks all run without progress. The next steps are those of a failed rank."""
     step = stop(job, StopPurpose.DIAGNOSE, event.sentence, context)
     if not job.is_observed(context.policy):
-        ran_s = int((context.now - (job.running_at or context.now)).total_seconds())
-        hangs = {"hang_stops": job.hang_stops + 1, "hang_run_s": max(job.hang_run_s, ran_s)}
-        return replace(step, changes={**step.changes, **hangs})
+        return replace(step, changes={**step.changes, **hang_stops.counted(job, context)})
     if job.reason.startswith("observe-only"):
         return Ignore("that is recorded, and this job is only observed")
     return record_only(job, step, {})
@@ -431,7 +429,7 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
     if lasted and job.hang_stops and job.running_at is not None:
         ran_s = (context.now - job.running_at).total_seconds()
         if are_hangs_forgotten(job.hang_run_s, ran_s, context.policy):
-            changes |= {"hang_stops": 0, "hang_run_s": 0}
+            changes |= {"hang_stops": 0, "hang_run_s": 0, "hang_attempt": 0}
     if lasted:
         changes |= remedy_outcomes.remedy_held(job)
     if lasted and context.policy.stable_run_resets_attempts:
