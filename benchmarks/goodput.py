@@ -17,12 +17,12 @@ from benchmarks.goodput_page import write_page
 from simulator.goodput.assumptions import Profile
 from simulator.goodput.assumptions_file import read
 from simulator.goodput.baselines import BASELINES
-from simulator.goodput.contenders import CONTENDERS, own_way
-from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.contenders import CONTENDERS, own_way, way_with_agents
+from simulator.goodput.failure_trace import FailureTrace, failure_trace
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Policy, PolicyRun
-from simulator.goodput.production import adaptive
-from simulator.goodput.report import policy_figures
+from simulator.goodput.production import Production, adaptive, with_agents
+from simulator.goodput.report import policy_figures, trace_of
 from simulator.goodput.sensitivity import improvements
 
 FACTS = read()
@@ -43,6 +43,8 @@ PRODUCT = {
     "small": FACTS.profile("small"),
 }
 """Runs of the product's own loop and of its peers on the same failures, by name."""
+LOOPS = (*(adaptive(2, spares) for spares in SPARES), with_agents(2, 4))
+"""The product's own loop in these runs: without node agents, and with them."""
 
 
 def goodput_figures(seeds: Sequence[int] = SEEDS, days: float | None = None) -> dict[str, Any]:
@@ -62,24 +64,20 @@ def goodput_figures(seeds: Sequence[int] = SEEDS, days: float | None = None) -> 
     }
 
 
-def product_figures(profile: Profile, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
-    """Measure the product's own loop on a run, with and without spares, beside the models on the same failures."""
+def product_figures(
+    profile: Profile, seeds: Sequence[int] = SEEDS, loops: Sequence[Production] = LOOPS
+) -> dict[str, Any]:
+    """Measure the product's own loop on a run beside the models on the same failures."""
     began = time.process_time()
-    runs = {(spares, seed): _product_run(profile, spares, seed) for spares in SPARES for seed in seeds}
+    runs = {loop: {seed: loop.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds} for loop in loops}
     return of_product(profile, runs) | {"processor_s": round(time.process_time() - began)}
 
 
-def _product_run(profile: Profile, spares: int, seed: int) -> PolicyRun:
-    return adaptive(2, spares).run(failure_trace(profile, FACTS.conditions, seed))
-
-
-def of_product(profile: Profile, runs: Mapping[tuple[int, int], PolicyRun]) -> dict[str, Any]:
-    """Return the figures of runs of the product, by spares and seed, beside the models on the same failures."""
-    seeds = sorted({seed for _, seed in runs})
+def of_product(profile: Profile, runs: Mapping[Production, Mapping[int, PolicyRun]]) -> dict[str, Any]:
+    """Return the figures of runs of the product, by seed, beside the models on the same failures."""
+    seeds = sorted({seed for by_seed in runs.values() for seed in by_seed})
     found = of_models(profile, seeds)
-    for spares in sorted({spares for spares, _ in runs}):
-        policy = adaptive(2, spares)
-        found[policy.name] = figures(policy, profile, {seed: runs[spares, seed] for seed in seeds})
+    found |= {loop.name: figures(loop, profile, by_seed) for loop, by_seed in runs.items()}
     return {"facts": FACTS.digest, "seeds": [seeds[0], seeds[-1]], "policies": found}
 
 
@@ -87,12 +85,17 @@ def of_models(profile: Profile, seeds: Sequence[int]) -> dict[str, Any]:
     """Return the figures of every model on a run."""
     policies: list[Policy] = [make(spares) for spares in SPARES for make in (*BASELINES, *CONTENDERS)]
     policies += [*(own_way(2, spares) for spares in SPARES), LowerBound()]
+    policies += [way_with_agents(2, 4, memory_checkpoints=kept) for kept in (False, True)]
+    policies.append(LowerBound(memory_checkpoints=True))
     return {
-        policy.name: figures(
-            policy, profile, {seed: policy.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds}
-        )
+        policy.name: figures(policy, profile, {seed: policy.run(_trace(policy, profile, seed)) for seed in seeds})
         for policy in policies
     }
+
+
+def _trace(policy: Policy, profile: Profile, seed: int) -> FailureTrace:
+    """Return the failures of a seed, with the checkpoints that the policy has."""
+    return trace_of(policy, failure_trace(profile, FACTS.conditions, seed), FACTS)
 
 
 def figures(policy: Policy, profile: Profile, runs: Mapping[int, PolicyRun]) -> dict[str, Any]:
@@ -103,7 +106,7 @@ def figures(policy: Policy, profile: Profile, runs: Mapping[int, PolicyRun]) -> 
         profile: the run.
         runs: the runs of the policy by seed.
     """
-    each = [policy_figures(failure_trace(profile, FACTS.conditions, seed), policy, run) for seed, run in runs.items()]
+    each = [policy_figures(_trace(policy, profile, seed), policy, run) for seed, run in runs.items()]
     percents = [100 * one["ettr"] for one in each]
     return {
         "ettr": round(mean(percents), 2),

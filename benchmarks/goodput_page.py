@@ -20,9 +20,13 @@ TITLES = {
     "EKS + JobSet": "EKS + JobSet",
     "HyperPod operator": "HyperPod training operator",
     "swap and leave out": "swap and leave out repeaters",
-    "adaptive": "`adaptive`",
+    "adaptive": "`adaptive` without node agents",
+    "adaptive with agents": "`adaptive` with node agents, in place",
     "own way at its best": "the product's own way at its best",
+    "own way with agents": "the same with node agents, in place: a model",
+    "own way with agents, memory checkpoints": "and with every step saved in memory",
     "bound": "bound",
+    "bound, memory checkpoints": "bound with every step saved in memory",
 }
 """Names of the policies in the tables, in their order."""
 HEAD = "| policy | ETTR | range | overhead | own way | recovery p50 | p90 | stops | operator calls |"
@@ -47,7 +51,7 @@ def policies(of: Mapping[str, Any], spares: int) -> str:
     """Return the table of the policies with this number of spares, and of the bound."""
     rows = [HEAD, "|---|" + "--:|" * (HEAD.count("|") - 2)]
     for name, title in TITLES.items():
-        spared = f"{name}, {spares} spares" if spares and name != "bound" else name
+        spared = _spared(name, spares)
         if (one := of.get(spared)) is not None:
             rows.append(
                 f"| {title} | {one['ettr']:.2f} % | {one['min']:.2f} to {one['max']:.2f} % | {one['overhead']:.2f} | "
@@ -62,11 +66,16 @@ def profiles(runs: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [f"| policy | {' | '.join(runs)} |", "|---|" + "--:|" * len(runs)]
     for spares in (0, 4):
         for name, title in TITLES.items():
-            spared = f"{name}, {spares} spares" if spares and name != "bound" else name
-            cells = [_cell(of.get(spared)) for of in runs.values()]
-            if any(cell != "–" for cell in cells) and (name != "bound" or spares):
-                rows.append(f"| {title}{', 4 spares' if spares and name != 'bound' else ''} | {' | '.join(cells)} |")
+            cells = [_cell(of.get(_spared(name, spares))) for of in runs.values()]
+            is_bound = name.startswith("bound")
+            if any(cell != "–" for cell in cells) and (spares or not is_bound):
+                rows.append(f"| {title}{', 4 spares' if spares and not is_bound else ''} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def _spared(name: str, spares: int) -> str:
+    """Return the name of a policy with this number of spares. The bound has none."""
+    return f"{name}, {spares} spares" if spares and not name.startswith("bound") else name
 
 
 def _cell(one: Mapping[str, Any] | None) -> str:

@@ -16,10 +16,10 @@ from zlib import crc32
 
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer
 from gpu_recovery.core.diagnosis.observations import ProgressReport
-from gpu_recovery.core.heartbeat import AgentCommand, GpuHealth, Heartbeat, ReceivedObservation
+from gpu_recovery.core.heartbeat import BY_ROLE, AgentCommand, GpuHealth, Heartbeat, ReceivedObservation
 
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
-from sandbox.cluster.model.statuses import ProcessState
+from sandbox.cluster.model.statuses import ProcessState, TaskStatus
 from simulator.cloud.agents import (
     HELD_PACE_FOR_S,
     HELD_PACE_S,
@@ -83,6 +83,11 @@ class ReportingStore(MemoryStore):
         agents = self.agents
         return beats if agents is None else {name: agents.present(beat) for name, beat in beats.items()}
 
+    def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
+        """Save the heartbeat of a report. Return the heartbeat before it, as the reports between would have left it."""
+        before = super().save_heartbeat(beat, present, by)
+        return before if before is None or self.agents is None else self.agents.kept_up(before)
+
     def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
         """Save a command, which the agent receives with the answer to its next report."""
         is_saved = super().add_agent_command(instance_id, order)
@@ -96,8 +101,10 @@ class ReportingStore(MemoryStore):
     ) -> Mapping[str, ObservationBuffer]:
         """Return the progress of the ranks on these instances."""
         agents = self.agents
-        return super().observations_of(job_id, attempt, instance_ids) if agents is None else agents.told(
-            attempt, instance_ids
+        return (
+            super().observations_of(job_id, attempt, instance_ids)
+            if agents is None
+            else agents.told(attempt, instance_ids)
         )
 
 
@@ -108,6 +115,8 @@ class QuietAgents(Agents):
         super().__init__(world)
         self.observed = observed
         self._gone_at: dict[str, datetime] = {}
+        self._told_at: dict[str, datetime] = {}
+        """Time of the report of the latest end of a rank, by instance: within `HOLDABLE_PACE_S`."""
         self._impaired: set[str] = set()
         store.agents = self
         for instance_id in world.cluster.instances:
@@ -156,7 +165,7 @@ class QuietAgents(Agents):
         self._report_at_tick(instance_id, self._pace_s(instance_id))
 
     def rank_began(self, task: Task) -> None:
-        """Note that a process of a rank has begun. A wrapper tells the agent when it has started one in its container."""
+        """Note that a process of a rank has begun. A wrapper reports to the agent that it has started a process."""
         if task.task_id in self.world.fleet.ranks.present:
             self.world.timeline.after(NEWS_S, self._report_soon, task.instance_id)
         else:
@@ -187,14 +196,15 @@ class QuietAgents(Agents):
             self.world.timeline.after(wait_s, self._tell_stall, instance_id, attempt)
 
     def observe(self, envelope: Mapping[str, Any]) -> None:
-        """Report the end of a rank that failed by itself, and the boot of an instance."""
+        """Report the boot of an instance, and note when the end of a rank would have been reported."""
         detail = envelope["detail"]
         instance_id = detail.get("ec2InstanceId")
         if instance_id is None:
             task = self.world.cluster.tasks.get(str(detail.get("taskArn", "")).rpartition("/")[2])
-            fails = task is not None and task.stop_code is not None and task.desired_status != "STOPPED"
-            if fails and task is not None and self._rank(task) is not None:
-                self.world.timeline.after(0.0, self._report_ending, task.instance_id)
+            if task is None or detail.get("lastStatus") != TaskStatus.STOPPED or self._rank(task) is None:
+                return
+            wait_s = self._to_tick(task.instance_id, HOLDABLE_PACE_S)
+            self._told_at[task.instance_id] = self.world.timeline.now + timedelta(seconds=wait_s)
         elif detail.get("agentConnected"):
             self._gone_at.pop(instance_id, None)
             self._report_at_tick(instance_id, INTERVAL_S)
@@ -248,16 +258,27 @@ class QuietAgents(Agents):
 
     def present(self, beat: Heartbeat) -> Heartbeat:
         """Return the heartbeat after the latest report that the agent would have sent."""
+        return self.kept_up(beat, GpuHealth.IMPAIRED if self.observed.is_reported(beat.instance_id) else GpuHealth.OK)
+
+    def kept_up(self, beat: Heartbeat, health: GpuHealth | None = None) -> Heartbeat:
+        """Return the heartbeat with the time of the latest report that the agent would have sent.
+
+        Args:
+            beat: the heartbeat of the latest report that it did send.
+            health: what the report would have said of the GPUs; None: as before.
+        """
         name = beat.instance_id
         if name not in self.world.cluster.instances or not self._runs_on(name) or name in self._gone_at:
             return replace(beat, seen_at=max(beat.seen_at, self._gone_at.get(name, beat.seen_at)))
         pace_s = self._pace_s(name)
         seen_at = max(beat.seen_at, self._last_tick(name, pace_s))
-        health = GpuHealth.IMPAIRED if self.observed.is_reported(name) else GpuHealth.OK
+        told_at = self._told_at.get(name, seen_at)
+        if told_at <= self.world.timeline.now + timedelta(seconds=self.world.timeline.lag):
+            seen_at = max(seen_at, told_at)
         agent = self._agents.get(name)
         known = {str(rank.log_id) for rank in agent.ranks.values()} if agent is not None else set()
         ranks = {log: replace(rank, seen_at=seen_at) if log in known else rank for log, rank in beat.ranks.items()}
-        return replace(beat, seen_at=seen_at, health=health, ranks=ranks)
+        return replace(beat, seen_at=seen_at, ranks=ranks, health=beat.health if health is None else health)
 
     def told(self, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         """Return the newest progress report of each rank. While the gang trains, one report says the same as all."""

@@ -21,7 +21,7 @@ from simulator.goodput.incidents import IncidentsInvalid, read_incidents
 from simulator.goodput.infinitehbd import convert
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Policy
-from simulator.goodput.production import adaptive, seed_001
+from simulator.goodput.production import adaptive, seed_001, with_agents
 from simulator.goodput.report import report
 from simulator.goodput.report_text import text
 from simulator.goodput.seeds_report import over_seeds
@@ -99,12 +99,12 @@ def policies(level: int, spares: int, *, models: bool, product: bool) -> list[Po
     """
     bound = LowerBound()
     if product:
-        return [adaptive(level, spares), own_way(level, spares), bound]
+        return [adaptive(level, spares), with_agents(level, spares), own_way(level, spares), bound]
     compared: list[Policy] = [] if models else [seed_001(level)]
     for number in dict.fromkeys((0, spares)):
         compared += [make(number) for make in BASELINES]
         compared += [contender(number) for contender in CONTENDERS]
-        compared += [] if models else [adaptive(level, number)]
+        compared += [] if models else [adaptive(level, number), with_agents(level, number)]
         compared.append(own_way(level, number))
     return [*compared, bound]
 

@@ -6,6 +6,7 @@ Each number is an entry of `assumptions.toml` with its source. `docs/simulator.m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from simulator.goodput.gang_rules import SUSPECT_AFTER, Abilities, GangPolicy
@@ -36,6 +37,29 @@ def own_way(level: int, spares: int) -> GangPolicy:
     )
     abilities = Abilities(level=level, leave_out_after=SUSPECT_AFTER, reboots=True)
     return GangPolicy("own way at its best", rules, abilities, spares)
+
+
+BUILT = ("progress", "in place", "no gang-wide checks")
+"""The levers that the product has. `with_agents` of `production` switches them on."""
+
+
+def way_with_agents(level: int, spares: int, *, memory_checkpoints: bool = False) -> GangPolicy:
+    """The product's own way with the levers that it has: without delays and errors of its own."""
+    way, abilities = own_way(level, spares), dict[str, object]()
+    for lever in BUILT:
+        abilities |= LEVERS[lever][1]
+    title = "own way with agents" + (", memory checkpoints" if memory_checkpoints else "")
+    rules = (
+        "hangs are noticed by missing progress, containers stay, and the gang is checked only if a failure returns; "
+        "otherwise the product's own way, deciding in no time"
+    )
+    return replace(
+        way,
+        title=title,
+        rules=rules,
+        abilities=replace(way.abilities, **abilities),  # type: ignore[arg-type]
+        memory_checkpoints=memory_checkpoints,
+    )
 
 
 def replace_only(spares: int) -> GangPolicy:

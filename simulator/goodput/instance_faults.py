@@ -57,6 +57,10 @@ class InstanceFaults:
             return None
         return fault
 
+    def any_uncured(self) -> bool:
+        """Whether any instance has an uncured fault."""
+        return any(self.uncured(instance_id) is not None for instance_id in list(self._faulty))
+
     def is_reported(self, instance_id: str) -> bool:
         """Whether the node agent of the instance reports the fault: a check of level 1 would see it."""
         fault = self.uncured(instance_id)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.policy import PRESETS, GangCheck, Preset, RecoveryPolicy
 from gpu_recovery.execution.stop import STOP_GRACE_S
 
 from sandbox.cluster.model.health import GROUP_TAG
@@ -21,6 +22,7 @@ from simulator.goodput.failure_trace import FailureTrace
 from simulator.goodput.gang_rules import with_spares
 from simulator.goodput.operators import Operators
 from simulator.goodput.policy import InstanceReboot, PolicyRun
+from simulator.goodput.quiet_hours import QuietHours
 from simulator.goodput.trainer import Trainer
 from simulator.invocations import Effect
 from simulator.world import World
@@ -111,8 +113,9 @@ class Production:
     def about(self) -> str:
         """Rules of the policy in one sentence."""
         changed = ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "nothing changed"
+        agents = " with node agents" if self.agents else ""
         return (
-            f"the production loop in the virtual world: preset {self.preset}, {changed}; "
+            f"the production loop in the virtual world{agents}: preset {self.preset}, {changed}; "
             f"checks of level {self.level}, {self.spares} spare"
         )
 
@@ -126,30 +129,27 @@ class Production:
         Raises:
             RuntimeError: the job did not begin to train, or a function of the product failed.
         """
-        conditions, profile = trace.conditions, trace.profile
+        conditions, profile, policy = trace.conditions, trace.profile, self.policy()
         observer, store = ProductObserver(), ReportingStore()
         world = World(
             store=store,
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
-            policy=self.policy(),
+            policy=policy,
             delivery=lambda envelope: (conditions.event_s,),
             timings=timings(conditions, self.level),
             costs=costs(conditions),
             nemesis=observer,
             fidelity=LARGE,
-            diagnose=self.policy().diagnose,
+            diagnose=policy.diagnose,
             seed=f"goodput/{profile.name}/{trace.seed}",
         )
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)
         observer.trainer = operators.trainer = trainer
-        world.fleet.ranks.restart_s = conditions.respawn_s
         if self.agents:
-            trainer.reports_progress = self.reports_progress
-            trainer.agents = world.agents = QuietAgents(world, store, trainer)
-            trainer.agents.leave_s = min(conditions.leave_s, STOP_GRACE_S)
-            store.on_command = trainer.ordered
+            self._start_agents(world, store, trainer)
+        QuietHours(world, store, trainer)
         for instance in world.model_instances():
             instance.tags[GROUP_TAG] = GROUP
         world.actions.on_message = operators.on_message
@@ -165,6 +165,16 @@ class Production:
             trainer.unnoticed,
             self.spares,
         )
+
+    def _start_agents(self, world: World, store: ReportingStore, trainer: Trainer) -> None:
+        """Start an agent on each instance. The time of a restart in its container is that of the conditions."""
+        conditions = trainer.trace.conditions
+        world.fleet.ranks.restart_s = conditions.respawn_s
+        store.attempts_kept = None  # the container of a rank may be that of an attempt long ago
+        trainer.reports_progress = self.reports_progress
+        trainer.agents = world.agents = QuietAgents(world, store, trainer)
+        trainer.agents.leave_s = min(conditions.leave_s, STOP_GRACE_S)
+        store.on_command = trainer.ordered
 
     def _advance(self, world: World, trainer: Trainer, seconds: float) -> None:
         timeline = world.timeline
@@ -182,17 +192,63 @@ class Production:
 def adaptive(
     level: int, spares: int, settings: Mapping[str, Any] = FOR_MONTHS, *, memory_checkpoints: bool = False
 ) -> Production:
-    """The product as recommended for a job of weeks.
+    """The product as recommended for a job of weeks, without node agents.
 
     Args:
         level: level of the health checks.
         spares: spare instances.
-        settings: the thresholds of the recovery policy that the operator sets. A feature of the product that the
-            comparison shall use is switched on here, or in `FOR_MONTHS`.
+        settings: the thresholds of the recovery policy that the operator sets.
         memory_checkpoints: whether the trainer saves every step in the memory of other instances.
     """
     name = with_spares("adaptive", spares)
     return Production(name, Preset.ADAPTIVE, level, spares, settings, memory_checkpoints=memory_checkpoints)
+
+
+class Feature(StrEnum):
+    """Features that need node agents. Each includes those before it.
+
+    PROGRESS: the ranks report their progress, and a hang is noticed by its absence.
+    EVIDENCE: the gang is checked only without evidence of the agents, or after a repeated failure.
+    IN_PLACE: the containers stay, and only the rank of an instance that is left out is a new task.
+    """
+
+    PROGRESS = "progress"
+    EVIDENCE = "evidence"
+    IN_PLACE = "in place"
+
+
+SETTINGS_OF: Mapping[Feature, Mapping[str, Any]] = {
+    Feature.PROGRESS: {"gang_check": GangCheck.ALWAYS},
+    Feature.EVIDENCE: {},
+    Feature.IN_PLACE: {"restart_in_place": True},
+}
+"""What each feature sets beside `FOR_MONTHS`."""
+
+
+def with_agents(
+    level: int, spares: int, feature: Feature = Feature.IN_PLACE, *, memory_checkpoints: bool = False
+) -> Production:
+    """The product with a node agent on each instance and ranks that report their progress.
+
+    Args:
+        level: level of the health checks.
+        spares: spare instances.
+        feature: the last feature that is on.
+        memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+    """
+    added = "" if feature is Feature.IN_PLACE else f", {feature}"
+    name = f"adaptive with agents{added}" + (", memory checkpoints" if memory_checkpoints else "")
+    settings = {**FOR_MONTHS, **SETTINGS_OF[feature]}
+    return Production(
+        with_spares(name, spares),
+        Preset.ADAPTIVE,
+        level,
+        spares,
+        settings,
+        agents=True,
+        reports_progress=True,
+        memory_checkpoints=memory_checkpoints,
+    )
 
 
 def seed_001(level: int) -> Production:

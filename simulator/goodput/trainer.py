@@ -6,10 +6,12 @@ product do not count. A rank exits with code 1 for any cause, as under `torchrun
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import inf
 
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
@@ -83,6 +85,7 @@ class Trainer(Training):
         self.faults = InstanceFaults(world.fleet, trace.conditions, level)
         self.agents: QuietAgents | None = None
         self.step_s, self.reports_progress = trace.conditions.step_s, False
+        self._failure_times = [failure.at_s for failure in trace.failures]
         self._bugs: dict[int, Failure] = {}
         self._times: Counter[int] = Counter()
         self._ranks: tuple[str, ...] = ()
@@ -166,6 +169,15 @@ class Trainer(Training):
     def progress_of(self, attempt: int) -> Progress | None:
         """Return the progress of an attempt; None if it has not trained, or is forgotten."""
         return self._progress.get(attempt) if self.reports_progress else None
+
+    def is_quiet(self, before_s: float, after_s: float) -> bool:
+        """Return whether the gang has trained for `after_s` seconds, and for `before_s` seconds no failure comes."""
+        if self.broken is not None or not self._progress or self._bugs or self.faults.any_uncured():
+            return False
+        progress, now_s = self._progress[max(self._progress)], self.elapsed()
+        following = bisect_left(self._failure_times, now_s)
+        comes_s = self._failure_times[following] if following < len(self._failure_times) else inf
+        return progress.began_at <= self.fleet.timeline.now - timedelta(seconds=after_s) and comes_s > now_s + before_s
 
     def is_reported(self, instance_id: str) -> bool:
         """Return whether the agent of the instance sees a fault."""

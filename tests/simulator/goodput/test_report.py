@@ -130,6 +130,7 @@ def test_the_product_itself_is_compared_with_the_others(
         "HyperPod operator",
         "swap and leave out",
         "adaptive",
+        "adaptive with agents",
         "own way at its best",
     )
     assert [one["name"] for one in report["policies"]] == [
