@@ -127,6 +127,7 @@ class TrainedJob:
     trained_s: float = 0.0
     hang_stops: int = 0
     hang_run_s: float = 0.0
+    calm_s: float = 0.0
     in_a_row: int = 0
     failed: bool = False
     alarms: list[float] = field(default_factory=list)
@@ -157,16 +158,18 @@ class TrainedJob:
             ran_s = self.clock_s - began_s
             if ran_s >= POLICY.stable_run_s:
                 self.in_a_row = 0
-                if self.hang_stops and are_hangs_forgotten(self.hang_run_s, ran_s, POLICY):
+                if self.hang_stops and are_hangs_forgotten(self.hang_run_s, self.calm_s + ran_s, POLICY):
                     self.hang_stops, self.hang_run_s = 0, 0.0
             if self.clock_s >= ends_s:
                 break
+        if self.clock_s - began_s >= POLICY.stable_run_s and not (self.alarms and self.alarms[-1] == self.clock_s):
+            self.calm_s += self.clock_s - began_s
         self.limits_s.append(self._limit_s(times, False))
         self.former.append(times.slowest_s)
         self.trained_s = max(0.0, self.trained_s - self.drawn.uniform(0.0, CHECKPOINT_S))
 
     def _alarm(self, began_s: float, limit_s: float) -> None:
-        self.hang_run_s = max(self.hang_run_s, self.clock_s - began_s)
+        self.hang_run_s, self.calm_s = max(self.hang_run_s, self.clock_s - began_s), 0.0
         self.clock_s += limit_s
         self.alarms.append(self.clock_s)
         self.hang_stops, self.in_a_row = self.hang_stops + 1, self.in_a_row + 1

@@ -138,3 +138,22 @@ def test_a_hang_by_a_faulty_instance_lengthens_no_limit(is_faulty: bool, stops: 
     assert world.job(job_id).hang_stops == 1
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt")
     assert world.job(job_id).hang_stops == stops
+
+
+def test_stops_for_a_hang_are_forgotten_after_several_stable_runs_together() -> None:
+    """A large gang fails too often for one long run. Two runs are together longer than the one that was stopped."""
+    world, job_id = training(nnodes=2)
+    world.let_pass(1_300)
+    stalls(world, job_id)
+    stopped_after_s(world, job_id)
+    needed_s = 2 * world.job(job_id).hang_run_s
+    assert world.agents is not None
+    for attempt, stops in ((2, 1), (3, 0)):
+        world.agents.stalled.clear()
+        world.until(lambda attempt=attempt: world.job(job_id).attempt == attempt, "no further attempt")  # type: ignore[misc]
+        world.until_status(job_id, JobStatus.RUNNING)
+        world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
+        assert world.job(job_id).hang_stops == stops
+        assert ADAPTIVE.stable_run_s < needed_s < 2 * ADAPTIVE.stable_run_s
+        if attempt == 2:
+            world.exit(job_id, 1, 134)

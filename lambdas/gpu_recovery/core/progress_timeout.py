@@ -8,8 +8,8 @@ The timeout follows the step times that the ranks report (docs/hangs.md). It is 
 
 It is never longer than `progress_timeout_s`, which alone applies while the step times are not known: in the first steps
 of an attempt, in a phase that the program has marked (`pause`), and for programs with an older library. Each stop of
-the job for a hang multiplies the timeout by `BACKOFF_FACTOR`. The stops are forgotten once a run has lasted much longer
-than the runs that were stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a bounded number
+the job for a hang multiplies the timeout by `BACKOFF_FACTOR`. The stops are forgotten once the runs since have lasted
+much longer than the runs that were stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a bounded number
 of attempts: a later attempt gets over the phase, and its length is known from then on. A timeout in the specification
 of the job replaces all of this.
 """
@@ -29,12 +29,12 @@ SLOWEST_FACTOR = 2.0
 BACKOFF_FACTOR = 4.0
 """Factor by which each stop for a hang lengthens the timeout, until the stops are forgotten."""
 FORGET_FACTOR = 2.0
-"""Factor between the longest run that was stopped for a hang and the run after which the stops are forgotten.
+"""Factor between the longest run that was stopped for a hang and the time after which the stops are forgotten.
 
 A phase that comes at intervals begins within one interval of an attempt's start. So it begins before that time.
 """
-FORMER_MAX = 5
-"""Former attempts whose longest step counts."""
+FORMER_MAX = 20
+"""Former attempts whose longest step counts. They are read only when the job is about to be stopped."""
 BACKOFFS_MAX = 10
 """Stops for a hang that lengthen the timeout at most. The power stays small."""
 
@@ -76,11 +76,11 @@ def progress_timeout(
 
 
 def are_hangs_forgotten(hang_run_s: float, ran_s: float, policy: RecoveryPolicy) -> bool:
-    """Return whether earlier stops for a hang no longer count after a run of `ran_s` seconds.
+    """Return whether earlier stops for a hang no longer count after `ran_s` seconds in stable runs.
 
     Args:
         hang_run_s: longest run, in seconds, that was stopped for a hang.
-        ran_s: seconds that the present attempt runs.
+        ran_s: seconds of the stable runs since the last stop, the present run included.
         policy: the policy with the length of a stable run.
     """
     return ran_s >= max(float(policy.stable_run_s), FORGET_FACTOR * hang_run_s)

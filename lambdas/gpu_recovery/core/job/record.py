@@ -234,6 +234,11 @@ class ListedJob:
     """The last attempt that was stopped for a hang, unless the fault of an instance explains the hang."""
     hang_run_before_s: int = 0
     """`hang_run_s` before that stop."""
+    calm_s: int = 0
+    """Seconds of the stable runs since the last stop for a hang, without those of `calm_attempt`."""
+    calm_attempt: int = 0
+    """The last attempt with a stable run since that stop; 0 for none. `calm_run_s` is its run in seconds."""
+    calm_run_s: int = 0
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()

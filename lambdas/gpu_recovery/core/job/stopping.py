@@ -28,7 +28,6 @@ from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
-from gpu_recovery.core.progress_timeout import are_hangs_forgotten
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 
@@ -426,12 +425,8 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
     if lasted and job.left_out:
         changes["left_out"] = {}
-    if lasted and job.hang_stops and job.running_at is not None:
-        ran_s = (context.now - job.running_at).total_seconds()
-        if are_hangs_forgotten(job.hang_run_s, ran_s, context.policy):
-            changes |= {"hang_stops": 0, "hang_run_s": 0, "hang_attempt": 0}
     if lasted:
-        changes |= remedy_outcomes.remedy_held(job)
+        changes |= remedy_outcomes.remedy_held(job) | hang_stops.after_stable_run(job, context)
     if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
     if lasted and job.unchecked:
