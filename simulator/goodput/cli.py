@@ -15,7 +15,7 @@ from gpu_recovery.core.errors import SpecInvalid
 from simulator.goodput.assumptions import Assumptions, AssumptionsInvalid, Conditions, Profile
 from simulator.goodput.assumptions_file import TABLE, read
 from simulator.goodput.baselines import BASELINES
-from simulator.goodput.contenders import CONTENDERS, own_way
+from simulator.goodput.contenders import CONTENDERS, own_way, way_with_agents
 from simulator.goodput.failure_trace import FailureTrace, Incident, failure_trace, replayed_trace
 from simulator.goodput.incidents import IncidentsInvalid, read_incidents
 from simulator.goodput.infinitehbd import convert
@@ -105,7 +105,7 @@ def policies(level: int, spares: int, *, models: bool, product: bool) -> list[Po
         compared += [make(number) for make in BASELINES]
         compared += [contender(number) for contender in CONTENDERS]
         compared += [] if models else [adaptive(level, number), with_agents(level, number)]
-        compared.append(own_way(level, number))
+        compared += [own_way(level, number), way_with_agents(level, number)]
     return [*compared, bound]
 
 

@@ -9,9 +9,9 @@ The timeout follows the step times that the ranks report (docs/hangs.md). It is 
 It is never longer than `progress_timeout_s`, which alone applies while the step times are not known: in the first steps
 of an attempt, in a phase that the program has marked (`pause`), and for programs with an older library. Each stop of
 the job for a hang multiplies the timeout by `BACKOFF_FACTOR`. The stops are forgotten once the runs since have lasted
-much longer than the runs that were stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a bounded number
-of attempts: a later attempt gets over the phase, and its length is known from then on. A timeout in the specification
-of the job replaces all of this.
+much longer than the runs that were stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a
+bounded number of attempts: a later attempt gets over the phase, and its length is known from then on. A timeout in the
+specification of the job replaces all of this.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from simulator.goodput.accounting import ettr
 from simulator.goodput.assumptions import Conditions, Cure, Shows
 from simulator.goodput.baselines import BASELINES
-from simulator.goodput.contenders import CONTENDERS, LEVERS, own_way
+from simulator.goodput.contenders import CONTENDERS, LEVERS, own_way, way_with_agents
 from simulator.goodput.failure_trace import FailureTrace, failure_trace
 from simulator.goodput.lower_bound import LowerBound, shortest_episode_s, shortest_s, unavoidable
 from simulator.goodput.policy import Policy
@@ -30,7 +30,7 @@ def everybody() -> list[Policy]:
         found.append(changed(own_way(1, 0), **abilities))
         way = changed(way, **abilities)
         found.append(way)
-    return [*found, own_way(2, 0), own_way(2, 4), own_way(3, 1)]
+    return [*found, own_way(2, 0), own_way(2, 4), own_way(3, 1), way_with_agents(2, 4)]
 
 
 def _below(trace: FailureTrace) -> list[str]:

@@ -132,6 +132,7 @@ def test_the_product_itself_is_compared_with_the_others(
         "adaptive",
         "adaptive with agents",
         "own way at its best",
+        "own way with agents",
     )
     assert [one["name"] for one in report["policies"]] == [
         "seed 001",

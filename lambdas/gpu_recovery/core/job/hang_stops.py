@@ -13,7 +13,6 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.progress_timeout import are_hangs_forgotten
 from gpu_recovery.core.state_machine import DecisionContext
 
-
 _CALM: dict[str, Any] = {"calm_s": 0, "calm_attempt": 0, "calm_run_s": 0}
 
 
