@@ -69,15 +69,15 @@ def product_figures(
 ) -> dict[str, Any]:
     """Measure the product's own loop on a run beside the models on the same failures."""
     began = time.process_time()
-    runs = {loop: {seed: loop.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds} for loop in loops}
+    runs = [(loop, {seed: loop.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds}) for loop in loops]
     return of_product(profile, runs) | {"processor_s": round(time.process_time() - began)}
 
 
-def of_product(profile: Profile, runs: Mapping[Production, Mapping[int, PolicyRun]]) -> dict[str, Any]:
+def of_product(profile: Profile, runs: Sequence[tuple[Production, Mapping[int, PolicyRun]]]) -> dict[str, Any]:
     """Return the figures of runs of the product, by seed, beside the models on the same failures."""
-    seeds = sorted({seed for by_seed in runs.values() for seed in by_seed})
+    seeds = sorted({seed for _, by_seed in runs for seed in by_seed})
     found = of_models(profile, seeds)
-    found |= {loop.name: figures(loop, profile, by_seed) for loop, by_seed in runs.items()}
+    found |= {loop.name: figures(loop, profile, by_seed) for loop, by_seed in runs}
     return {"facts": FACTS.digest, "seeds": [seeds[0], seeds[-1]], "policies": found}
 
 

@@ -52,7 +52,7 @@ def policies(of: Mapping[str, Any], spares: int) -> str:
     rows = [HEAD, "|---|" + "--:|" * (HEAD.count("|") - 2)]
     for name, title in TITLES.items():
         spared = _spared(name, spares)
-        if (one := of.get(spared)) is not None:
+        if "memory" not in name and (one := of.get(spared)) is not None:
             rows.append(
                 f"| {title} | {one['ettr']:.2f} % | {one['min']:.2f} to {one['max']:.2f} % | {one['overhead']:.2f} | "
                 f"{one['own_way']:.2f} | {one['p50_min']:.1f} min | {one['p90_min']:.1f} min | {one['stops']:.0f} | "
