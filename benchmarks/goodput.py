@@ -69,7 +69,9 @@ def product_figures(
 ) -> dict[str, Any]:
     """Measure the product's own loop on a run beside the models on the same failures."""
     began = time.process_time()
-    runs = [(loop, {seed: loop.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds}) for loop in loops]
+    runs = [
+        (loop, {seed: loop.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds}) for loop in loops
+    ]
     return of_product(profile, runs) | {"processor_s": round(time.process_time() - began)}
 
 

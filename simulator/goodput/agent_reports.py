@@ -104,7 +104,7 @@ class ReportingStore(MemoryStore):
         return (
             super().observations_of(job_id, attempt, instance_ids)
             if agents is None
-            else agents.told(attempt, instance_ids)
+            else agents.progress_buffers(attempt, instance_ids)
         )
 
 
@@ -115,7 +115,7 @@ class QuietAgents(Agents):
         super().__init__(world)
         self.observed = observed
         self._gone_at: dict[str, datetime] = {}
-        self._told_at: dict[str, datetime] = {}
+        self._reported_at: dict[str, datetime] = {}
         """Time of the report of the latest end of a rank, by instance: within `HOLDABLE_PACE_S`."""
         self._impaired: set[str] = set()
         store.agents = self
@@ -173,9 +173,9 @@ class QuietAgents(Agents):
 
     def fault_appears(self, instance_id: str, in_s: float) -> None:
         """Report the fault of an instance with the first report after `in_s` seconds."""
-        self.world.timeline.after(in_s, self._tell_fault, instance_id)
+        self.world.timeline.after(in_s, self._report_fault, instance_id)
 
-    def _tell_fault(self, instance_id: str) -> None:
+    def _report_fault(self, instance_id: str) -> None:
         if self.observed.is_reported(instance_id):
             self._impaired.add(instance_id)
             self._report_at_tick(instance_id, self._pace_s(instance_id))
@@ -184,16 +184,16 @@ class QuietAgents(Agents):
         """Let the agents of the first ranks report the stall of this attempt, until it ends."""
         progress = self.observed.progress_of(attempt)
         for instance_id in progress.instances[:STALL_RANKS] if progress is not None else ():
-            self._tell_stall(instance_id, attempt)
+            self._report_stall(instance_id, attempt)
 
-    def _tell_stall(self, instance_id: str, attempt: int) -> None:
+    def _report_stall(self, instance_id: str, attempt: int) -> None:
         agent = self._agents.get(instance_id)
         if agent is None or not any(rank.attempt == attempt and not rank.held for rank in agent.ranks.values()):
             return
         if instance_id in self.world.cluster.instances and self._runs_on(instance_id):
             self._report(self.world.cluster.instances[instance_id])
             wait_s = self._to_tick(instance_id, self._pace_s(instance_id))
-            self.world.timeline.after(wait_s, self._tell_stall, instance_id, attempt)
+            self.world.timeline.after(wait_s, self._report_stall, instance_id, attempt)
 
     def observe(self, envelope: Mapping[str, Any]) -> None:
         """Report the boot of an instance, and note when the end of a rank would have been reported."""
@@ -204,7 +204,7 @@ class QuietAgents(Agents):
             if task is None or detail.get("lastStatus") != TaskStatus.STOPPED or self._rank(task) is None:
                 return
             wait_s = self._to_tick(task.instance_id, HOLDABLE_PACE_S)
-            self._told_at[task.instance_id] = self.world.timeline.now + timedelta(seconds=wait_s)
+            self._reported_at[task.instance_id] = self.world.timeline.now + timedelta(seconds=wait_s)
         elif detail.get("agentConnected"):
             self._gone_at.pop(instance_id, None)
             self._report_at_tick(instance_id, INTERVAL_S)
@@ -272,15 +272,15 @@ class QuietAgents(Agents):
             return replace(beat, seen_at=max(beat.seen_at, self._gone_at.get(name, beat.seen_at)))
         pace_s = self._pace_s(name)
         seen_at = max(beat.seen_at, self._last_tick(name, pace_s))
-        told_at = self._told_at.get(name, seen_at)
-        if told_at <= self.world.timeline.now + timedelta(seconds=self.world.timeline.lag):
-            seen_at = max(seen_at, told_at)
+        reported_at = self._reported_at.get(name, seen_at)
+        if reported_at <= self.world.timeline.now + timedelta(seconds=self.world.timeline.lag):
+            seen_at = max(seen_at, reported_at)
         agent = self._agents.get(name)
         known = {str(rank.log_id) for rank in agent.ranks.values()} if agent is not None else set()
         ranks = {log: replace(rank, seen_at=seen_at) if log in known else rank for log, rank in beat.ranks.items()}
         return replace(beat, seen_at=seen_at, ranks=ranks, health=beat.health if health is None else health)
 
-    def told(self, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def progress_buffers(self, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         """Return the newest progress report of each rank. While the gang trains, one report says the same as all."""
         progress = self.observed.progress_of(attempt)
         if progress is None or not instance_ids or self.world.timeline.now < progress.began_at:

@@ -82,7 +82,7 @@ def test_json_has_every_figure_of_every_policy(capsys: pytest.CaptureFixture[str
     assert status == 0
     assert report["profile"]["name"] == "small"
     assert report["facts"] == FACTS.digest
-    assert len(report["policies"]) == 2 * 7 + 1
+    assert len(report["policies"]) == 2 * 8 + 1
     for one in report["policies"]:
         assert set(one) >= FIGURES
         assert 0 < one["ettr"] < 1 <= one["overhead"] + 1e-9
@@ -146,7 +146,7 @@ def test_the_product_itself_is_compared_with_the_others(
 
     assert cli.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
     alone = json.loads(capsys.readouterr().out)
-    names = ("adaptive, 2 spares", "own way at its best, 2 spares", "bound")
+    names = ("adaptive, 2 spares", "adaptive with agents, 2 spares", "own way at its best, 2 spares", "bound")
     assert alone["policies"] == [by_name[name] for name in names]
 
 
