@@ -1,6 +1,6 @@
 """Benchmark of the queue under different estimates: `python -m benchmarks.queue_estimates --trace FILE`.
 
-It replays two windows of the Philly trace for each case of users' estimates, and writes the waiting times of each
+It replays three windows of the Philly trace for each case of users' estimates, and writes the waiting times of each
 discipline, as shares of those of strict FIFO, to benchmarks/results.json under the name `queue_estimates`.
 """
 
@@ -20,16 +20,24 @@ from simulator.queue.disciplines import Easy, ProductionRules
 from simulator.queue.estimate_cases import CASES, DRAWN, ratios, with_estimates
 from simulator.queue.job_trace import Selection, read
 
-WINDOWS = {"first_30_days": None, "from_13_october": datetime(2017, 10, 13)}
-"""The replayed windows of 30 days, by their begin; None for the first job of the trace."""
+WINDOWS = {
+    "first_30_days": (None, 600),
+    "from_13_october": (datetime(2017, 10, 13), 600),
+    "from_12_november": (datetime(2017, 11, 12), 400),
+}
+"""The replayed windows of 30 days: their begin, None for the first job of the trace, and the GPUs of the cluster.
+
+The rules were chosen on the first two windows. The third was replayed afterwards. Fewer jobs came in that month, so its
+cluster is smaller.
+"""
 SEEDS = (0, 1, 2)
 """Seeds of the drawn estimates. The other cases have no draw and are replayed once."""
-GPUS = 600
 
 
 def _of_case(trace: Path, window: str, case: str, seed: int) -> dict[str, dict[str, float]]:
-    jobs = read(trace, Selection(start=WINDOWS[window]))
-    return ratios(with_estimates(jobs, case, seed), GPUS, (Easy, Conservative, Multifactor, ProductionRules))
+    start, gpus = WINDOWS[window]
+    jobs = read(trace, Selection(start=start))
+    return ratios(with_estimates(jobs, case, seed), gpus, (Easy, Conservative, Multifactor, ProductionRules))
 
 
 def estimate_figures(trace: Path, workers: int = 1) -> dict[str, Any]:
