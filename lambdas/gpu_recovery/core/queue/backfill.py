@@ -5,7 +5,7 @@ starts, or if it uses hosts outside the promise (Lifka 1995; Mu'alem and Feitels
 
 The head has a slack: other jobs may delay it by a share of its waiting time. What counts is the time at which the head
 could start without the jobs that passed it. `passing_window_s` has the rule. So as long as the bounds of the run times
-hold, a head waits at most this share longer than if no job had passed it.
+hold, a head starts by the time first promised to it plus this share of its wait, however many jobs pass it.
 
 Three bounds of a run time say whether a job ends in time. By the median of its kind many jobs pass the head, and half
 of them may delay it. By the 90th percentile one in ten may. By the user's limit none does. `bound_for` chooses the
