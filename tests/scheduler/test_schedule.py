@@ -464,28 +464,6 @@ def test_what_a_users_jobs_took_is_what_the_next_one_is_taken_to_take(cluster: C
     assert line() == 1 and cluster.status("head", "next") == [S.PENDING_RESOURCES, S.SUBMITTED]
 
 
-def test_a_head_that_only_those_that_passed_it_delay_hears_so_once(cluster: Cluster) -> None:
-    """Its record keeps since when, for the slack of the next passes."""
-    cluster.submit("holder", user="bob", max_runtime_s=3_600)
-    cluster.schedule()
-    cluster.runs("holder")
-    cluster.submit("head", 2, user="bob")
-    cluster.submit("next", user="ana", max_runtime_s=600)
-    assert cluster.schedule() == 1
-    cluster.runs("next")
-    assert cluster.job("head").passed_since is None
-    cluster.passes(60)
-    cluster.recovery.handle("holder", events.AllRanksStopped(at=cluster.now, attempt=1))
-    cluster.schedule()
-    told = cluster.job("head")
-    assert told.passed_since == cluster.now
-    assert told.reason.endswith("; next passed it, or it could start now")
-    cluster.passes(60)
-    cluster.schedule()
-    assert cluster.job("head") == told
-    assert read(cluster.recovery).snapshot.waiting[0].passed_since == told.passed_since
-
-
 def test_without_a_history_nobody_passes_the_head(cluster: Cluster) -> None:
     """The same line as above, the first time that a user comes."""
     cluster.submit("holder", user="bob", max_runtime_s=3_600)
