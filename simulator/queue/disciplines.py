@@ -10,10 +10,10 @@ all queued jobs. The decisions are the same.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.core.queue.backfill import RunTimeBound, bound_for, promise
+from gpu_recovery.core.policy import PERCENT_MAX, PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.queue.backfill import HeadDelay, RunTimeBound, bound_for, passing_window_s, promise
 from gpu_recovery.core.queue.packing import OpenHosts
 from gpu_recovery.core.queue.release_forecast import NEVER
 from gpu_recovery.core.queue.snapshot import Host
@@ -153,6 +153,7 @@ class ProductionRules:
             self._open.add(host_id, 1)
         self._ends: dict[str, tuple[float, float]] = {}
         self._hosts_of: dict[int, list[str]] = {}
+        self._passed_since: dict[int, float] = {}
 
     def start(self, job: TraceJob, now: float) -> None:
         """Take hosts for the job, first those that are reserved for the head: the job ends before the head starts."""
@@ -180,29 +181,41 @@ class ProductionRules:
             self._open.add(host_id, self._reserved.discard(host_id))
         while (head := queue.head()) is not None and self._open.fits(1) >= head.size:
             start(head)
-        if head is None or not self._open.free:
+        if head is None:
+            return
+        by_passers = {host_id for number, hosts in self._hosts_of.items() if number > head.number for host_id in hosts}
+        if self._open.fits(1) + len(by_passers) >= head.size:
+            self._passed_since.setdefault(head.number, now)
+        if not self._open.free:
             return
         hosts, starts_at = promise((self._free_at(host_id, now) for host_id in self._hosts), head.size)
+        alone_at = starts_at
+        if self._open.fits(1) + len(by_passers) >= head.size:
+            alone_at = now
+        elif by_passers:
+            alone_at = promise((self._free_at(host_id, now, by_passers) for host_id in self._hosts), head.size)[1]
         for host_id in hosts:
             if self._open.discard(host_id):
                 self._reserved.add(host_id, 1)
-        within_s = -1.0 if starts_at == NEVER else starts_at - now
-        bound = bound_for(now - head.at, head.size, self._policy)
+        waited_s, delayed_s = now - head.at, now - self._passed_since.get(head.number, now)
+        bound = bound_for(waited_s, head.size, self._policy)
+        delay = HeadDelay(starts_at - now, alone_at - now, waited_s, delayed_s)
+        within_s = passing_window_s(delay, bound, self._policy.backfill_slack_percent / PERCENT_MAX)
         while (job := self._next(queue, within_s, bound)) is not None:
             start(job)
 
-    def _free_at(self, host_id: str, now: float) -> tuple[float, int, str]:
-        """Return when the host is free for the head, as `promise` takes it.
+    def _free_at(self, host_id: str, now: float, without: Collection[str] = ()) -> tuple[float, int, str]:
+        """Return when the host is free for the head, as `promise` takes it. The hosts `without` count as free.
 
         A job that runs longer than its kind is expected to end at its limit. After that its end is unknown.
         """
         ends = self._ends.get(host_id)
-        if ends is None:
+        if ends is None or host_id in without:
             return 0.0, -1, host_id
         return next((at for at in ends if at > now), NEVER), 0, host_id
 
     def _next(self, queue: TraceQueue, within_s: float, bound: RunTimeBound) -> TraceJob | None:
-        """Return the first job in the queue that fits and ends before the head starts.
+        """Return the first job in the queue that fits and ends in time.
 
         Other jobs get no hosts. As long as the head does not fit, every free host is among the hosts that are free
         first, and so is reserved for the head.

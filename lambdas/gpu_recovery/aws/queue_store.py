@@ -50,7 +50,7 @@ WAITING = ("waiting", "waiting/1", "waiting/2", "waiting/3")
 A partition key gives 3,000 read units a second. 50,000 entries of 420 bytes are 2,600 units, and the scheduler, the
 reconciler and the API may read them in the same second: 3 x 2,600 / 4 = 1,950. The longest name of a job adds 73 bytes.
 """
-_TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
+_TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at", "passed_since")
 
 
 @cache

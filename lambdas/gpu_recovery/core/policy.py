@@ -311,6 +311,8 @@ class RecoveryPolicy:
 
     The product of the GPUs that the job needs and its seconds of waiting: 28 hours for 16 GPUs.
     """
+    backfill_slack_percent: int = 5
+    """Percent of its waiting time by which jobs that pass the first job of a queue may delay it."""
     record_attempts: bool = False
     """Whether the submitted text, and each attempt that has ended, are also written as job records."""
     history_max: int = 60
@@ -321,7 +323,7 @@ class RecoveryPolicy:
             value = getattr(self, field.name)
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise PolicyInvalid(f"policy {field.name} must be at least 1, not {value}")
-        for percent in ("repair_budget_percent", "breaker_percent"):
+        for percent in ("repair_budget_percent", "breaker_percent", "backfill_slack_percent"):
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:

@@ -374,7 +374,8 @@ def _waiting_events(
     waiting: list[tuple[str, events.JobEvent]] = []
     for rejection in placement.rejected:
         entry = entries[rejection.job_id]
-        if entry.recovering or (entry.known_short == rejection.short_of and not entry.fresh):
+        passed = rejection.passed_since is not None and entry.passed_since is None
+        if entry.recovering or (entry.known_short == rejection.short_of and not entry.fresh and not passed):
             continue
         if rejection.short_of in _SHORT_LIVED and not entry.fresh:
             continue
@@ -384,6 +385,7 @@ def _waiting_events(
             version=rejection.version,
             sentence=rejection.sentence,
             short_of=rejection.short_of,
+            passed_since=rejection.passed_since,
         )
         waiting.append((rejection.job_id, event))
     return waiting

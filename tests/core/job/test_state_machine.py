@@ -128,6 +128,20 @@ def test_a_job_that_lacks_something_else_now_says_so() -> None:
     assert tell(pending, events.ResourcesShort(**told, sentence="waits behind a")).record.reason == "waits behind a"
 
 
+def test_the_first_time_at_which_a_job_could_have_started_but_for_those_that_passed_it_is_kept() -> None:
+    """The slack of the head counts from it, until the job has a place."""
+    pending = _pending()
+    short = events.ResourcesShort(at=NOW, attempt=0, version=1, sentence=pending.reason, short_of=pending.short_of)
+    passed = applied(tell(pending, replace(short, version=pending.version, passed_since=later(60))))
+    assert passed.passed_since == later(60)
+    again = replace(short, version=passed.version, passed_since=later(90))
+    assert tell(passed, again).outcome is EventOutcome.IGNORED
+    other = applied(tell(passed, replace(again, passed_since=None, sentence="is second", short_of="turn")))
+    assert other.passed_since == later(60)
+    placed = events.JobPlaced(at=NOW, attempt=0, version=other.version, instances=IDS, epochs=(0, 0))
+    assert tell(other, placed).record.passed_since is None
+
+
 def _waited_out(pending: Job) -> int:
     """For how many seconds the job goes on looking until it gives up."""
     record, began = pending, pending.status_at

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind, Reservation
+from collections.abc import Sequence
+from dataclasses import replace
 
-from tests.core.queue.build import HOUR, at, given, host, hosts, passed, running, waiting, why
+import pytest
+from gpu_recovery.core.queue.backfill import passers
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import QuotaLimits
+from gpu_recovery.core.queue.snapshot import OutOfUse, Placement, RejectionKind, Reservation, RunningJob, WaitingJob
+
+from tests.core.queue.build import HOUR, NOW, at, given, host, hosts, passed, running, waiting, why
 
 FLEET = (*hosts("i-1", "i-2", free=0), *hosts("i-3", "i-4"))
 BUSY = (running("r", "i-1", "i-2", ends=HOUR),)
@@ -177,3 +182,64 @@ def test_the_longer_the_head_waits_the_less_is_risked(waited_s: int, passes: set
         line = [waiting("head", 2, since=-waited_s), waiting(name, since=-1, **bounds)]
         answer = passed(line, [host("i-0", free=0), host("i-1")], busy)
         assert set(given(answer)) == ({name} & passes)
+
+
+PASSED = [running("r", "i-1", since=-1_000, ends=100), running("b", "i-2", since=-50, ends=500)]
+"""Before the head, and behind it: `b` was submitted and started while the head waits."""
+LONG = waiting("head", 3, since=-400)
+
+
+def _with_one_free(*line: WaitingJob, busy: Sequence[RunningJob] = PASSED, **fields: object) -> Placement:
+    return passed(line, [*hosts("i-1", "i-2", free=0), host("i-3")], busy, **fields)  # type: ignore[arg-type]
+
+
+def test_jobs_may_delay_the_head_by_its_slack() -> None:
+    """It could start in 100 s without `b`, and has waited for 400 s. Five percent are 20 s. `b` moves neither."""
+    for runs_for_s, starts in ((120, {"c"}), (121, set())):
+        assert set(given(_with_one_free(LONG, waiting("c", since=-1, runs_for_s=runs_for_s)))) == starts
+
+
+def test_who_started_before_the_head_came_or_is_before_it_in_the_queue_has_not_passed_it() -> None:
+    """A higher priority, an earlier submission, a start before the head came: what they hold counts as taken."""
+    for other in (
+        replace(PASSED[1], priority=Priority.HIGH),
+        replace(PASSED[1], queued_at=at(-500)),
+        replace(PASSED[1], priority=Priority.LOW, queued_at=at(-500), since=at(-450)),
+    ):
+        answer = _with_one_free(LONG, waiting("c", since=-1, runs_for_s=520), busy=[PASSED[0], other])
+        assert set(given(answer)) == {"c"}
+    assert passers(LONG, [replace(PASSED[1], priority=Priority.LOW)]) == {"b"}
+    assert passers(replace(LONG, suspended_at=at(-40)), PASSED) == frozenset()
+
+
+def test_a_head_that_only_jobs_that_passed_it_delay_says_so_and_since_when() -> None:
+    """`r` has ended. From that time on the slack is used up, second by second."""
+    answer = passed([LONG], [host("i-1"), host("i-2", free=0), host("i-3")], PASSED[1:])
+    (head,) = answer.rejected
+    assert head.sentence.endswith("2 are free; b passed it, or it could start now")
+    assert (head.passed_since, head.earliest_at) == (NOW, at(500))
+    later = replace(LONG, queued_at=at(-415), passed_since=at(-15))
+    for runs_for_s, starts in ((20, {"c"}), (21, set())):
+        line = [later, waiting("c", since=-1, runs_for_s=runs_for_s)]
+        answer = passed(line, [host("i-1"), host("i-2", free=0), host("i-3")], PASSED[1:])
+        assert set(given(answer)) == starts
+        assert answer.rejected[0].passed_since == at(-15)
+
+
+def test_the_slack_of_a_job_counts_since_it_was_suspended() -> None:
+    """A job that ran for a day waits only since it makes room."""
+    old = replace(LONG, queued_at=at(-86_400), suspended_at=at(-400))
+    for limit_s, starts in ((120, {"c"}), (121, set())):
+        assert set(given(_with_one_free(old, waiting("c", since=-1, limit_s=limit_s)))) == starts
+
+
+def test_the_slack_is_not_lent_from_a_kept_quota() -> None:
+    """A head that could start but for its user's other job would have lost its place at the head."""
+    limits = QuotaLimits({("ann", "*", "*"): 3})
+    head = replace(LONG, user="ann")
+    for runs_for_s, starts in ((100, {"c"}), (101, set())):
+        line = [head, waiting("c", since=-1, runs_for_s=runs_for_s, user="ann")]
+        answer = _with_one_free(
+            *line, busy=[PASSED[0], replace(PASSED[1], queued_at=at(-500), ends_at=at(90))], limits=limits
+        )
+        assert set(given(answer)) == starts

@@ -111,7 +111,7 @@ def test_a_job_without_a_limit_passes_the_head_if_its_kind_ends_in_time(known_s:
     known = {KIND: UsualRunTime(known_s, known_s)} if known_s is not None else {}
     head = replace(queued(job_id="head", spec=replace(SPEC, user="bob")), queued_at=later(-60))
     holder = queued(job_id="holder", spec=replace(SPEC, user="bob", nnodes=1, max_runtime_s=3_600))
-    holds = runs(holder)
+    holds = replace(runs(holder), queued_at=later(-90))
     entries = [entry_of(one) for one in (head, holds, queued(job_id="small", spec=ANA))]
     fleet = (available("i-0a1", gpus_free=0), available("i-0b2"))
     snapshot = snapshot_of([one for one in entries if one], fleet, ADAPTIVE, NOW, {}, QuotaLimits(), known)
@@ -133,7 +133,9 @@ def test_history_beats_a_generous_limit() -> None:
     """A user who keeps a limit of seven days still passes the head, if jobs of the kind end in time."""
     week = replace(ANA, max_runtime_s=604_800)
     head = replace(queued(job_id="head", spec=replace(SPEC, user="bob")), queued_at=later(-60))
-    holds = runs(queued(job_id="holder", spec=replace(ANA, user="bob", max_runtime_s=3_600)))
+    holds = replace(
+        runs(queued(job_id="holder", spec=replace(ANA, user="bob", max_runtime_s=3_600))), queued_at=later(-90)
+    )
     entries = [one for one in map(entry_of, (head, holds, queued(job_id="small", spec=week))) if one]
     known = {KIND: UsualRunTime(600, 4_000)}
     fleet = (available("i-0a1", gpus_free=0), available("i-0b2"))

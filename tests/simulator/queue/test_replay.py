@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.core.queue.backfill import RunTimeBound
-from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import LEAST
-from gpu_recovery.core.queue.snapshot import Host, RunningJob, Snapshot, WaitingJob
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,13 +15,12 @@ from simulator.__main__ import main
 from simulator.queue.baselines import Conservative, Multifactor
 from simulator.queue.disciplines import BestEffort, Easy, ProductionRules, StrictFifo
 from simulator.queue.estimate_cases import CASES, DRAWN, ratios, with_estimates
-from simulator.queue.job_index import SizeQueue, TraceQueue
+from simulator.queue.job_index import SizeQueue
 from simulator.queue.job_trace import Selection, TraceInvalid, TraceJob, read
 from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
+from tests.simulator.queue.whole_passes import POLICY, WholePasses
 
 EXCERPT = Path(__file__).parent / "philly_excerpt.csv"
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-POLICY = PRESETS[Preset.ADAPTIVE]
 
 
 def _jobs(*rows: tuple[float, float, float | None, int]) -> list[TraceJob]:
@@ -68,65 +60,6 @@ def test_the_textbook_lends_out_what_ours_keeps() -> None:
     assert waits_of(jobs, ProductionRules(4))[2] == 9
     late = _jobs((0, 10, 100, 1), (0, 200, 90, 2), (1, 5, 5, 2), (2, 300, 300, 1))
     assert waits_of(late, Easy(4))[2] > waits_of(late, ProductionRules(4))[2] == 9
-
-
-class WholePasses:
-    """The same trace with a whole production `place()` at each event."""
-
-    name = "place"
-    by_owner = False
-
-    def __init__(self, jobs: Sequence[TraceJob], gpus: int, policy: RecoveryPolicy = POLICY) -> None:
-        self._policy = policy
-        self._jobs, self._hosts = {job.number: job for job in jobs}, [f"h{n:05d}" for n in range(gpus)]
-        self._running: dict[int, RunningJob] = {}
-        self._started: set[int] = set()
-
-    def start(self, job: TraceJob, now: float) -> None:
-        self._started.add(job.number)
-
-    def end(self, job: TraceJob) -> None:
-        del self._running[job.number]
-
-    def serve(self, line: TraceQueue, now: float, start: Callable[[TraceJob], None]) -> None:
-        at = EPOCH + timedelta(seconds=now)
-        busy = {host for job in self._running.values() for host in job.hosts}
-        hosts = tuple(Host(name, "", 1, int(name not in busy)) for name in self._hosts)
-
-        def expected(job: RunningJob) -> RunningJob:
-            """The job with the end that is expected now: by its kind, or later by its limit."""
-            known = self._jobs[int(job.job_id)]
-            ends = (known.bounded(bound) for bound in (RunTimeBound.P90, RunTimeBound.LIMIT))
-            later = [job.since + timedelta(seconds=end) for end in ends if end is not None]
-            return replace(job, ends_at=next((end for end in later if end > at), None))
-
-        waiting = tuple(
-            WaitingJob(
-                f"{job.number:06d}",
-                1,
-                0,
-                "u",
-                Priority.NORMAL,
-                Priority.NORMAL,
-                "",
-                job.size,
-                1,
-                EPOCH + timedelta(seconds=job.at),
-                runs_for_s=job.bounded(RunTimeBound.P90),  # type: ignore[arg-type]
-                median_s=job.bounded(RunTimeBound.MEDIAN),  # type: ignore[arg-type]
-                limit_s=job.estimate_s,  # type: ignore[arg-type]
-            )
-            for job in self._jobs.values()
-            if job.at <= now and job.number not in self._started
-        )
-        for one in place(
-            Snapshot(waiting, tuple(map(expected, self._running.values())), hosts), self._policy, at
-        ).assignments:
-            job = self._jobs[int(one.job_id)]
-            start(job)
-            self._running[job.number] = RunningJob(
-                one.job_id, 1, 1, "u", Priority.NORMAL, Priority.NORMAL, "", job.size, 1, one.instances, at, at
-            )
 
 
 ROWS = st.tuples(

@@ -52,11 +52,13 @@ class ResourcesShort(JobEvent):
     """The scheduler, from record `version`, rejected the job for now; `sentence` says what is missing.
 
     short_of: kind of the rejection (`queue.snapshot.RejectionKind`). The event is sent again only if it changed.
+    passed_since: since when the job could have started without the jobs that passed it. The first time is recorded.
     """
 
     version: int
     sentence: str
     short_of: str = ""
+    passed_since: datetime | None = None
 
 
 @frozen_dataclass(kw_only=True)

@@ -129,6 +129,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) 
         "ran_s": 0,
         "wished_at": None,
         "short_of": "",
+        "passed_since": None,
     }
     notices = (jobs.started_again(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a user started it again", changes, notices)

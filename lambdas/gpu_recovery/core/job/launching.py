@@ -54,6 +54,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         "found_dead": (),
         "suspended_for": "",
         "short_of": "",
+        "passed_since": None,
         "check_if_unused": "",
     }
     if job.let_go:
@@ -88,10 +89,12 @@ def _to_be_checked(job: Job, orders: Iterable[Any]) -> set[str]:
 def resources_short(job: Job, event: events.ResourcesShort, context: DecisionContext) -> Step | Ignore:
     """Record the scheduler's rejection reason if it is new."""
     known = event.short_of == job.short_of if event.short_of else event.sentence == job.reason
-    if job.status is not JobStatus.QUEUED and known:
+    passed = job.passed_since is None and event.passed_since is not None
+    if job.status is not JobStatus.QUEUED and known and not passed:
         return Ignore("it is known to be short of that")
     status = job.status if job.status is JobStatus.SUSPENDED else JobStatus.PENDING_RESOURCES
-    return Step(status, event.sentence, {"short_of": event.short_of})
+    passed_since = job.passed_since or event.passed_since
+    return Step(status, event.sentence, {"short_of": event.short_of, "passed_since": passed_since})
 
 
 def pending_deadline_reached(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:

@@ -72,4 +72,5 @@ def _entry(job: Job) -> Entry:
         name=spec.name,
         in_place=bool(kept_instances(job)),
         let_go=job.let_go,
+        passed_since=job.passed_since,
     )

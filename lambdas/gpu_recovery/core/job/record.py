@@ -264,6 +264,8 @@ class ListedJob:
     """Times at which the job was preempted, as far as they still protect it."""
     short_of: str = ""
     """The last rejection reason of the scheduler (`queue.snapshot.RejectionKind`)."""
+    passed_since: datetime | None = None
+    """Since when the job could have started without the jobs that passed it in the queue; None if it never could."""
     denied: DeniedLaunch | None = None
     """The last launch that AWS denied for lack of a permission; None if there was none."""
     ran_s: int = 0

@@ -40,6 +40,7 @@ class Entry:
     status:      the status of the job (`JobStatus`); "" in an entry of an older release.
     name:        the name that the user gave the job; "" without a name, and in an entry of an older release.
     in_place:    containers of its last attempt wait for the next; not those on the instances of `let_go`.
+    passed_since: since when it could have started without the jobs that passed it in the queue.
     """
 
     job_id: str
@@ -81,6 +82,7 @@ class Entry:
     name: str = ""
     in_place: bool = False
     let_go: tuple[str, ...] = ()
+    passed_since: datetime | None = None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -162,6 +164,7 @@ def waiting_job(
         suspended_at=entry.suspended_at,
         task_definition=entry.task_definition,
         denials=entry.denials,
+        passed_since=entry.passed_since,
     )
 
 

@@ -64,7 +64,7 @@ class GroupQueue:
         # 2. Quota: a job over its quota does not block the jobs behind it.
         window = self.backfill_window
         refused = self.shared.quota.refusal(job)
-        if refused is not None and window is not None and window.admits(job):
+        if refused is not None and window is not None and window.leaves_quota(job):
             # The job ends before the head starts, so the quota that is kept for the head is free until then.
             refused = self.shared.quota.refusal(job, before=window.job)
         if refused is not None and refused[0] is not RejectionKind.JOBS:

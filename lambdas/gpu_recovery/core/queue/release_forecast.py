@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gpu_recovery.core.queue.priority import Priority
@@ -88,14 +88,14 @@ class ReleaseForecast:
         for host_id in hosts:
             self._assigned.setdefault(host_id, []).append((NEVER if runs_for_s is None else runs_for_s, gpus))
 
-    def free_in(self, host_id: str, free: int, gpus: int) -> float:
+    def free_in(self, host_id: str, free: int, gpus: int, without: Collection[str] = ()) -> float:
         """Return the seconds until `gpus` GPUs are free on a host with `free` free GPUs now, by the estimates.
 
-        An estimate that has run out counts as no estimate.
+        An estimate that has run out counts as no estimate. The jobs `without` count as ended.
         """
         if free >= gpus:
             return 0.0
-        ends = [(self.ends_in(job), job.gpus) for job in self.on(host_id)]
+        ends = [(0.0 if job.job_id in without else self.ends_in(job), job.gpus) for job in self.on(host_id)]
         return free_from(free, [*self._assigned.get(host_id, ()), *ends], gpus)
 
     def ends_in(self, job: RunningJob) -> float:

@@ -75,6 +75,7 @@ class WaitingJob:
                   without such jobs, its limit; None if unknown.
     median_s:     the same by the median of its kind; None if no jobs of its kind are known.
     limit_s:      the limit of its run time that its user set; None without a limit.
+    passed_since: since when it could have started without the jobs that passed it; None if it never could.
     holds_quota:  the job is already counted in `Snapshot.used`, as a recovering gang is.
     suspensions:  preemptions of the job within `policy.suspensions_window_s`.
     denials:      launches of the job in a row that AWS denied for lack of a permission.
@@ -103,6 +104,7 @@ class WaitingJob:
     denials: int = 0
     median_s: int | None = None
     limit_s: int | None = None
+    passed_since: datetime | None = None
 
 
 @frozen_dataclass()
@@ -229,6 +231,8 @@ class Rejection:
     position:     position in the queue of its group, from 1.
     blockers:     the jobs that it waits for; a few of them if there are many.
     earliest_at:  the earliest start by the present estimates; None without an estimate.
+    passed_since: since when the head of a queue could have started without the jobs that passed it; None if it never
+                  could.
     """
 
     job_id: str
@@ -240,6 +244,7 @@ class Rejection:
     position: int
     blockers: tuple[str, ...] = ()
     earliest_at: datetime | None = None
+    passed_since: datetime | None = None
 
 
 @frozen_dataclass()

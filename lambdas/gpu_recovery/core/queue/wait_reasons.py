@@ -93,8 +93,22 @@ class WaitReasons:
             self._behind = (f"waits behind {job.job_id}", (job.job_id,), at)
         sentence = f"needs {_wanted(job)}; {fitting} are free{_joined(', ', self._unusable.sentence(job.gpus))}"
         sentence += _joined("; ", limits)
+        passed_since = None if window is None else window.passed_since
+        if window is not None and window.delaying:
+            sentence += f"; {_few(sorted(window.delaying))} passed it, or it could start now"
         short_of = RejectionKind.HELD if fitting + self._unusable.held(job.gpus) >= job.nodes else RejectionKind.GPUS
-        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, short_of, position, blockers, at)
+        return Rejection(
+            job.job_id,
+            job.group,
+            job.version,
+            job.attempt,
+            sentence,
+            short_of,
+            position,
+            blockers,
+            at,
+            passed_since,
+        )
 
     def _blockers(self, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the jobs that hold promised hosts, the latest end first."""
