@@ -22,7 +22,7 @@ from simulator.trials.scenario import Scenario
 if TYPE_CHECKING:
     from simulator.world import World
 
-HABITS = (TRUTH, *(LogStory.SERVICE,) * 5, LogStory.ECC, LogStory.ECC, LogStory.GPU, LogStory.RDMA)
+HABITS = (TRUTH, *(LogStory.SERVICE,) * 5, LogStory.ECC, LogStory.ECC, LogStory.GPU, LogStory.RDMA, LogStory.NOTHING)
 """What the programs write when they fail: mostly a cause that restarts the job without the check of all instances."""
 HOLDS_S = (15, 60, 60, 300)
 """Seconds for which a container waits for the next attempt. A short hold often ends before a late start arrives."""

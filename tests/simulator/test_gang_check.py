@@ -211,3 +211,79 @@ def test_a_hang_without_a_named_rank_is_restarted_without_a_check_once() -> None
     gang.world.agents.stalled.clear()
     gang.until_attempt(2)
     assert gang.checks() == []
+
+
+IN_PLACE = replace(ADAPTIVE, restart_in_place=True, pending_retry_s=1)
+
+
+def calls(gang: Site) -> tuple[int, int]:
+    """Numbers of tasks that were started for ranks, and of tasks that were stopped."""
+    started = [step for step in gang.world.calls("RunTask") if "--a" in step.given["startedBy"]]
+    return len(started), len(gang.world.calls("StopTask"))
+
+
+def test_an_undecided_crash_stays_in_place() -> None:
+    """The agents of all instances show no fault. Without a spare no task is started or stopped."""
+    gang = site(spares=0, policy=IN_PLACE)
+    assert gang.exits() < 20
+    assert (calls(gang), gang.checks()) == ((4, 0), [])
+    assert "restarted in place without a check of the gang" in history(gang)
+
+
+def test_an_undecided_crash_moves_the_rank_that_failed_first_to_a_spare() -> None:
+    """Its container ends once the spare is placed, and its instance is checked after that end."""
+    gang = site(spares=1, policy=IN_PLACE)
+    first = gang.instance_of(1)
+    assert gang.exits() < 20
+    assert calls(gang) == (5, 1)
+    assert first not in gang.world.job(gang.job_id).instances
+    gang.settles()
+    assert gang.checks() == [first]
+    record = gang.world.store.load_instance(first)
+    assert record is not None and not record.claims
+
+
+def test_an_instance_with_a_sign_is_swapped_out_of_an_undecided_crash() -> None:
+    """The other ranks start again in their containers, and the sick instance is checked and repaired."""
+    gang = site(spares=2, policy=IN_PLACE)
+    assert gang.world.agents is not None
+    sick = next(one for one in gang.world.model_instances() if one.instance_id == gang.instance_of(2))
+    gang.world.training._is_hurt = lambda task: False  # type: ignore[method-assign]
+    gang.world.break_gpu(sick, SEEN)
+    gang.world.agents._agents[sick.instance_id].logged.add(sick.gpus[0])
+    assert gang.exits(0) < 20
+    assert sick.instance_id not in gang.world.job(gang.job_id).instances
+    gang.settles()
+    assert gang.world.fleet.boots[sick.instance_id] == 1
+
+
+def test_a_silent_agent_ends_the_containers_of_an_undecided_crash() -> None:
+    """Then the whole gang is checked, as without containers that wait."""
+    gang = site(spares=0, policy=IN_PLACE)
+    assert gang.world.agents is not None
+    gang.world.agents.cut_off.add(gang.instance_of(3))
+    gang.exits()
+    assert len(gang.checks()) == 4
+
+
+def test_a_second_undecided_crash_soon_after_ends_the_containers() -> None:
+    """The repetition has the whole gang checked."""
+    gang = site(spares=0, policy=IN_PLACE)
+    first = gang.instance_of(1)
+    gang.exits()
+    assert gang.checks() == []
+    gang.exits(gang.rank_elsewhere(first))
+    assert len(gang.checks()) == 4
+
+
+def test_a_first_end_counts_once_although_the_containers_ended_later() -> None:
+    """Two reports of one attempt's end are no repetition. The instance was not first before."""
+    gang = site(spares=0, policy=replace(IN_PLACE, gang_check=GangCheck.ALWAYS))
+    gang.exits()
+    assert [end.attempt for end in gang.world.job(gang.job_id).first_ends] == [1]
+    assert "suspected" not in history(gang)
+
+
+def history(gang: Site) -> str:
+    """Reasons of the job's decisions."""
+    return "\n".join(entry.reason for entry in gang.world.job(gang.job_id).history)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import missed_event
+from gpu_recovery.core.job import in_place
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import PendingCommand
+from gpu_recovery.core.state_machine import DecisionContext, PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.passive_evidence import collect_passive_evidence
 
@@ -26,16 +27,35 @@ def gather_evidence(context: ExecutionContext, job: Job, pending: PendingCommand
     if command.attempt != job.attempt or not (job.status is JobStatus.DIAGNOSING or is_held):
         return DONE
     diagnosis_result = diagnose_attempt(context, job, command.attempt, context.actions.log_tail)
+    if is_held:
+        return CommandResult((FollowUp(job.job_id, _event_while_held(context, job, diagnosis_result)),))
     found_events: list[events.JobEvent] = []
     if diagnosis_result is not None:
         found_events.append(events.Diagnosed(at=context.now, attempt=command.attempt, conclusion=diagnosis_result))
-    elif is_held:
-        found_events.append(events.AllRanksHeld(at=context.now, attempt=command.attempt, without_evidence=True))
-    if job.heard_again == command.attempt and not is_held:
+    if job.heard_again == command.attempt:
         found_events += _checks_event(context, job, command.attempt)
     else:
         found_events += _passive_event(context, job, command.attempt)
     return CommandResult(tuple(FollowUp(job.job_id, event) for event in found_events))
+
+
+def _event_while_held(context: ExecutionContext, job: Job, result: DiagnosisResult | None) -> events.JobEvent:
+    """Return the event that decides whether the held containers of the attempt are used again.
+
+    A decided diagnosis decides, else the passive evidence. Without either the containers are stopped.
+    """
+    evidence = None
+    if result is None or not result.decided:
+        plan = context.store.load_plan(job.job_id, job.attempt)
+        ended = in_place.as_ended(job, result, DecisionContext(context.policy, context.now))
+        evidence = collect_passive_evidence(context, ended, plan) if plan is not None else None
+    if evidence is not None:
+        return events.PassiveEvidenceCollected(
+            at=context.now, attempt=job.attempt, evidence=evidence, conclusion=result
+        )
+    if result is not None:
+        return events.Diagnosed(at=context.now, attempt=job.attempt, conclusion=result)
+    return events.AllRanksHeld(at=context.now, attempt=job.attempt, without_evidence=True)
 
 
 def _checks_event(context: ExecutionContext, job: Job, attempt: int) -> tuple[events.JobEvent, ...]:

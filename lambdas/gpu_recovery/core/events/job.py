@@ -137,9 +137,13 @@ class Diagnosed(JobEvent):
 
 @frozen_dataclass(kw_only=True)
 class PassiveEvidenceCollected(JobEvent):
-    """The reports of the node agents since the failure of the attempt were collected (`core.passive_evidence`)."""
+    """The reports of the node agents since the failure of the attempt were collected (`core.passive_evidence`).
+
+    conclusion: the undecided diagnosis result of an attempt whose ranks are held; None if the job has it already.
+    """
 
     evidence: PassiveEvidence
+    conclusion: DiagnosisResult | None = None
 
 
 @frozen_dataclass(kw_only=True)

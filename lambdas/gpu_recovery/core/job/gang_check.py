@@ -26,6 +26,7 @@ from gpu_recovery.core.job.completion import (
     with_blamed,
     with_cool_down,
 )
+from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.policy import GangCheck
@@ -78,7 +79,7 @@ def passive_evidence(job: Job, event: events.PassiveEvidenceCollected, context: 
         return Ignore(f"{order.request.suspect} is suspected and will be checked with the others")
     if why := why_gang_is_checked(job, event.evidence, context):
         return Ignore(f"the gang is checked: {why}")
-    return _continued(job, event.evidence, order.request, context)
+    return continued(job, event.evidence, order.request, context)
 
 
 def check_to_come(job: Job) -> commands.CheckInstances | None:
@@ -87,8 +88,22 @@ def check_to_come(job: Job) -> commands.CheckInstances | None:
     return next((check for check in checks if check.attempt == job.attempt), None)
 
 
-def _continued(job: Job, evidence: PassiveEvidence, request: events.CheckRequested, context: DecisionContext) -> Step:
-    """Queue the job again without a check of its gang."""
+def continued(
+    job: Job,
+    evidence: PassiveEvidence,
+    request: events.CheckRequested,
+    context: DecisionContext,
+    restarted: str = "started again",
+) -> Step:
+    """Queue the job again without a check of its gang.
+
+    Args:
+        job: the job.
+        evidence: the passive evidence of the attempt.
+        request: the request to check an instance with a sign of a fault.
+        context: the policy and the time.
+        restarted: how the reason names a restart.
+    """
     faulty = tuple(name for name in dict.fromkeys(job.instances) if name in evidence.faulty)
     first = repeat_offender.ended_first(job, job.first_ends, context.policy)
     first = first if first in job.instances else ""
@@ -111,7 +126,7 @@ def _continued(job: Job, evidence: PassiveEvidence, request: events.CheckRequest
     told = "; ".join(f"{name}: {evidence.faulty[name]}" for name in faulty)
     seen = f"{listed(faulty)} checked in the background ({told})" if faulty else "no agent shows a fault"
     where = f", elsewhere than on {listed(last_used)} if there is room" if last_used else ""
-    reason = f"{seen}; started again without a check of the gang{where}{retry_delay(changes, context)}"
+    reason = f"{seen}; {restarted} without a check of the gang{where}{retry_delay(changes, context)}"
     # The check of a faulty instance takes the claim of the job over, so no job is placed there before.
     left_out = (first,) if first in others else ()
     release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
@@ -119,8 +134,12 @@ def _continued(job: Job, evidence: PassiveEvidence, request: events.CheckRequest
     return unless_suspended(job, Step(JobStatus.RECOVERING, f"{job.stop_reason}; {reason}", changes, orders))
 
 
-def check_of_unused(job: Job, chosen: set[str], context: DecisionContext) -> tuple[commands.TellInstance, ...]:
+def check_of_unused(
+    job: Job, chosen: set[str], context: DecisionContext
+) -> tuple[commands.TellInstance | commands.ReleaseInstances, ...]:
     """Return the command to check the instance on which the gang failed first, if another instance took its place.
+
+    If the job still has a container there, the check waits for its end, and takes the claim over.
 
     Args:
         job: the job before its next attempt.
@@ -139,4 +158,6 @@ def check_of_unused(job: Job, chosen: set[str], context: DecisionContext) -> tup
         first=name,
         alone=len(job.instances) == 1,
     )
+    if name in kept_instances(job):
+        return (commands.ReleaseInstances((name,), attempt=job.attempt, check=request),)
     return (commands.TellInstance(name, request),)

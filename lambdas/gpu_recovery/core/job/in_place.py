@@ -1,9 +1,10 @@
 """Restart in place: the next attempt starts in the containers of the attempt before.
 
 While the job is STOPPING with its ranks held, the evidence is collected. If the diagnosis restarts the job without the
-check of all instances, the next attempt uses the containers. Instances that the diagnosis leaves out are replaced: only
-their ranks become new tasks. In every other case the containers are stopped in ECS, and the recovery goes on as without
-held ranks. The check of all instances reserves all GPUs, so it cannot run beside held tasks.
+check of all instances, the next attempt uses the containers. If the diagnosis is undecided, the reports of the node
+agents since the failure decide, as in `gang_check.py`. Instances with a fault are replaced: only their ranks become new
+tasks. In every other case the containers are stopped in ECS, and the recovery goes on as without held ranks. The check
+of all instances reserves all GPUs, so it cannot run beside held tasks.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job import repeat_offender
+from gpu_recovery.core.job import gang_check, remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.diagnosing import diagnosed
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.held_ranks import stop_containers
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.stopping import check_request
@@ -49,21 +51,63 @@ def diagnosed_while_held(job: Job, event: events.Diagnosed, context: DecisionCon
     """Restart the job in place if the diagnosis restarts it without the check of all instances."""
     if not job.holding or job.held_attempt != job.attempt:
         return Ignore("not every rank of it has ended")
-    order = commands.CheckInstances(job.attempt, check_request(job, 0, context))
-    pending = PendingCommand("", order, context.now)
-    as_stopped = replace_fields(job, {"status": JobStatus.DIAGNOSING, "commands": (*job.commands, pending)})
-    step = diagnosed(as_stopped, event, context, IN_PLACE)
-    let_go = tuple(i for i in job.instances if i in _left_out(job, step)) if isinstance(step, Step) else ()
+    step = diagnosed(as_ended(job, None, context), event, context, IN_PLACE)
+    left_out = _checked(step) | set(step.changes.get("left_out", job.left_out)) if isinstance(step, Step) else set()
+    return _in_place(job, step, left_out) or stop_containers(
+        job, f"{event.conclusion.summary}; the containers are not used again", context
+    )
+
+
+def seen_while_held(job: Job, event: events.PassiveEvidenceCollected, context: DecisionContext) -> Step | Ignore:
+    """Restart the job in place if the node agents show that no check of all instances is needed.
+
+    The instance on which the gang failed first keeps its container until the scheduler has placed the next attempt:
+    without another instance the rank there starts in place as well.
+    """
+    if not job.holding or job.held_attempt != job.attempt:
+        return Ignore("not every rank of it has ended")
+    ended = as_ended(job, event.conclusion, context)
+    told = f"; {event.conclusion.summary}" if event.conclusion is not None else ""
+    if why := gang_check.why_gang_is_checked(ended, event.evidence, context):
+        return stop_containers(job, f"{job.stop_reason}{told}; the gang is checked: {why}", context)
+    step = gang_check.continued(ended, event.evidence, check_request(ended, 0, context), context, IN_PLACE)
+    if event.conclusion is not None:
+        told_of = {"conclusion": event.conclusion, **remedy_outcomes.keep_diagnosis_open(job)}
+        step = replace(step, changes={**told_of, **step.changes})
+    return _in_place(job, step, _checked(step)) or stop_containers(
+        job, f"{job.stop_reason}{told}; the containers are not used again", context
+    )
+
+
+def as_ended(job: Job, conclusion: DiagnosisResult | None, context: DecisionContext) -> Job:
+    """Return the job as if its containers had ended too, and its instances were about to be checked.
+
+    Args:
+        job: the job, whose ranks are held.
+        conclusion: the diagnosis result of the attempt that the job does not know yet, or None.
+        context: the policy and the time.
+    """
+    check = PendingCommand("", commands.CheckInstances(job.attempt, check_request(job, 0, context)), context.now)
+    changes: dict[str, Any] = {"status": JobStatus.DIAGNOSING, "commands": (*job.commands, check)}
+    return replace_fields(job, changes if conclusion is None else {**changes, "conclusion": conclusion})
+
+
+def _checked(step: Step) -> set[str]:
+    """Return the instances that the step has checked in the background."""
+    return {order.instance_id for order in step.commands if isinstance(order, commands.TellInstance)}
+
+
+def _in_place(job: Job, step: Step | Ignore, left_out: set[str]) -> Step | None:
+    """Return the step of a restart, changed to use the containers again; None if it uses none.
+
+    Args:
+        left_out: the instances whose containers are not used again.
+    """
+    let_go = tuple(instance for instance in job.instances if instance in left_out)
     if isinstance(step, Ignore) or step.status is not JobStatus.RECOVERING or len(let_go) == len(job.instances):
-        return stop_containers(job, f"{event.conclusion.summary}; the containers are not used again", context)
+        return None
     changes: dict[str, Any] = {**step.changes, "holding": False, "let_go": let_go}
     return Step(step.status, step.reason, changes, _orders(step, let_go))
-
-
-def _left_out(job: Job, step: Step) -> set[str]:
-    """Return the instances that the next attempt avoids, by this step or by an earlier diagnosis."""
-    checked = {order.instance_id for order in step.commands if isinstance(order, commands.TellInstance)}
-    return checked | set(step.changes.get("left_out", job.left_out))
 
 
 def _orders(step: Step, let_go: tuple[str, ...]) -> tuple[Any, ...]:
@@ -72,7 +116,7 @@ def _orders(step: Step, let_go: tuple[str, ...]) -> tuple[Any, ...]:
     A check takes over the claim of its instance, so it waits for the end of the task there.
     """
     orders: list[Any] = []
-    checked = {order.instance_id for order in step.commands if isinstance(order, commands.TellInstance)}
+    checked = _checked(step)
     for order in step.commands:
         if isinstance(order, commands.ReleaseInstances):
             released = tuple(instance for instance in order.instances if instance in let_go and instance not in checked)

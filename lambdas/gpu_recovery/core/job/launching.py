@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -60,23 +61,24 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
     chosen = set(event.instances)
     left = tuple(instance for instance in job.instances if instance not in chosen)
     orders: tuple[Any, ...] = (launch,)
+    check = gang_check.check_of_unused(job, chosen, context)
     if any(left):  # other jobs may wait for them
-        to_be_checked = _to_be_checked(job)
+        to_be_checked = _to_be_checked(job, check)
         claimed = tuple(instance for instance in left if instance in to_be_checked)
         orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke_scheduler(job))
-    orders = (*orders, *gang_check.check_of_unused(job, chosen, context))
+    orders = (*orders, *check)
     reason = f"attempt {attempt} placed on {listed(event.instances)}"
     if kept:
         reason = f"{reason}; {len(kept)} of {len(event.instances)} rank(s) are restarted in place"
     return Step(JobStatus.SUBMITTING, reason, changes, orders)
 
 
-def _to_be_checked(job: Job) -> set[str]:
-    """Return the instances with a pending check request.
+def _to_be_checked(job: Job, orders: Iterable[Any]) -> set[str]:
+    """Return the instances with a pending check request, or with one among the new orders.
 
     The check takes the claim over, so that no other job is placed there before it.
     """
-    pending = [command.command for command in job.commands]
+    pending = [*(command.command for command in job.commands), *orders]
     requests = (order for order in pending if isinstance(order, commands.TellInstance))
     told = {request.instance_id for request in requests if isinstance(request.event, events.CheckRequested)}
     releases = (order for order in pending if isinstance(order, commands.ReleaseInstances) and order.check is not None)

@@ -46,7 +46,9 @@ def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[Fir
         return before
     if not 1 <= own_ends <= len(job.instances) // 2 or not is_retried(failure.ending.kind, policy):
         return before
-    return (*before, FirstEnd(job.attempt, failure.rank, failure.instance_id))
+    # The ends are counted once while the containers are held, and again when the containers have ended.
+    earlier = tuple(end for end in before if end.attempt != job.attempt)
+    return (*earlier, FirstEnd(job.attempt, failure.rank, failure.instance_id))
 
 
 def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> str:

@@ -289,6 +289,9 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
     (_S.STOPPING, events.AllRanksHeld): Transition.to(in_place.all_held, _S.STOPPING),
     (_S.STOPPING, events.Diagnosed): Transition.to(in_place.diagnosed_while_held, _S.STOPPING, _S.RECOVERING),
+    (_S.STOPPING, events.PassiveEvidenceCollected): Transition.to(
+        in_place.seen_while_held, _S.STOPPING, _S.RECOVERING
+    ),
     (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
@@ -352,7 +355,7 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
     **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, _S.SUSPENDING),
     **ignored("the next step is decided already", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
-    **ignored("not every rank of it has ended", events.PassiveEvidenceCollected, *_UNDER_WAY, *_LEAVING),
+    **ignored("not every rank of it has ended", events.PassiveEvidenceCollected, *_UNDER_WAY, _S.SUSPENDING),
     **ignored("the next step is decided already", events.PassiveEvidenceCollected, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
     **ignored("not every rank is known to run: this status has a deadline", events.ProgressStopped, *_NOT_YET_RUNNING),
     **ignored("its missing heartbeat is being examined", events.ProgressStopped, _S.LOST),
