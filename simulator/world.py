@@ -351,7 +351,7 @@ class World(WorldView):
         self.fleet.end(self.rank(job_id, rank), code)
 
     def finish(self, job_id: str) -> None:
-        """End every rank of the running gang with exit code 0."""
+        """End every rank of the running gang with exit code 0. A warm spare has no process that could end."""
         self.transcript.happened(f"every rank of {job_id} exits with 0")
         for task in self.ranks(job_id):
             self.fleet.end(task, 0)
@@ -374,7 +374,8 @@ class World(WorldView):
 
     def rank(self, job_id: str, rank: int) -> Task:
         """Return the running process of one rank."""
-        return next(task for task in self.ranks(job_id) if environment(task)["RANK"] == str(rank))
+        ranks = self.fleet.ranks
+        return next(task for task in self.ranks(job_id) if ranks.environment(task)["RANK"] == str(rank))
 
     def job(self, job_id: str) -> Job:
         """Load the record of a job.

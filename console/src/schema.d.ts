@@ -1613,6 +1613,7 @@ export interface components {
             /** Format: date-time */
             queued_at: string;
             ran_s: number;
+            ranks_in_place: number;
             reason: string;
             /**
              * Format: date-time
@@ -1621,6 +1622,7 @@ export interface components {
             reason_at: string;
             records: string | null;
             repairing: string[];
+            restart_in_place: boolean;
             short_of: string | null;
             status: components["schemas"]["JobStatus"];
             /** Format: date-time */
@@ -1631,6 +1633,7 @@ export interface components {
             task_definition: string;
             timeout_warnings: components["schemas"]["TimeoutWarning"][];
             user: string;
+            warm_spares: string[];
             workload: string;
         };
         /** @description A decision about a job, with its reason. */
@@ -1721,6 +1724,7 @@ export interface components {
             train_file?: string | null;
             user?: string | null;
             val_file?: string | null;
+            warm_spares?: number | null;
             workload: string;
         };
         /**
@@ -4569,10 +4573,12 @@ export interface operations {
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
+                     *       "ranks_in_place": 0,
                      *       "reason": "submitted by ana",
                      *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
+                     *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "QUEUED",
                      *       "status_at": "2026-11-21T09:00:00.000Z",
@@ -4590,6 +4596,7 @@ export interface operations {
                      *         }
                      *       ],
                      *       "user": "ana",
+                     *       "warm_spares": [],
                      *       "workload": "sft"
                      *     }
                      */
@@ -4709,10 +4716,12 @@ export interface operations {
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
+                     *       "ranks_in_place": 0,
                      *       "reason": "short of resources; looking again soon",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
+                     *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "PENDING_RESOURCES",
                      *       "status_at": "2026-11-21T10:00:00.000Z",
@@ -4722,6 +4731,7 @@ export interface operations {
                      *       "task_definition": "gpu-training:3",
                      *       "timeout_warnings": [],
                      *       "user": "ana",
+                     *       "warm_spares": [],
                      *       "workload": "sft"
                      *     }
                      */
@@ -4829,10 +4839,12 @@ export interface operations {
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
+                     *       "ranks_in_place": 0,
                      *       "reason": "canceled by root",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
+                     *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "CANCELED",
                      *       "status_at": "2026-11-21T10:00:00.000Z",
@@ -4842,6 +4854,7 @@ export interface operations {
                      *       "task_definition": "gpu-training:3",
                      *       "timeout_warnings": [],
                      *       "user": "ana",
+                     *       "warm_spares": [],
                      *       "workload": "sft"
                      *     }
                      */
@@ -5099,10 +5112,12 @@ export interface operations {
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
+                     *       "ranks_in_place": 0,
                      *       "reason": "resumed by root; in line again",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
+                     *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "SUSPENDED",
                      *       "status_at": "2026-11-21T10:00:00.000Z",
@@ -5112,6 +5127,7 @@ export interface operations {
                      *       "task_definition": "gpu-training:3",
                      *       "timeout_warnings": [],
                      *       "user": "ana",
+                     *       "warm_spares": [],
                      *       "workload": "sft"
                      *     }
                      */
@@ -5228,10 +5244,12 @@ export interface operations {
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
                      *       "ran_s": 0,
+                     *       "ranks_in_place": 0,
                      *       "reason": "suspended by an operator: rank 0 has 5 s to save and leave",
                      *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
                      *       "repairing": [],
+                     *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "SUSPENDING",
                      *       "status_at": "2026-11-21T09:00:00.000Z",
@@ -5241,6 +5259,7 @@ export interface operations {
                      *       "task_definition": "gpu-training:3",
                      *       "timeout_warnings": [],
                      *       "user": "ana",
+                     *       "warm_spares": [],
                      *       "workload": "sft"
                      *     }
                      */

@@ -329,6 +329,8 @@ class Recovery:
             if result.unfinished:
                 results.leave(pending, self.clock())
             elif result.not_before is not None:
+                for message in result.follow_ups:
+                    self._deliver(message, results.notification_failures)
                 results.deferred[pending.command_id] = result.not_before
             else:
                 self._finish(record, pending, result.follow_ups, result.after, results)

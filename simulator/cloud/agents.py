@@ -220,7 +220,7 @@ class Agents:
             if rank is None:
                 continue
             before, held = agent.ranks.get(task_id), self.world.fleet.ranks.held.get(task_id)
-            if held is not None and before != rank:
+            if held is not None and held.code is not None and before != rank:
                 exited = RankExit(rank.job_id, rank.attempt, rank.rank, rank.epoch, code=held.code, held=True)
                 agent.exits.append(replace(exited, asked=held.asked))
             agent.ranks[task_id] = rank

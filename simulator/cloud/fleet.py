@@ -146,7 +146,8 @@ class VirtualFleet:
         instance = self.cluster.instance_of(task)
         if instance.agent_connected and task_id in instance.live and tasks.is_to_start(task):
             self.change(lambda now: tasks.process_started(self.cluster, task, now))
-            self.program(task).started(task)
+            if not self.ranks.wait_warm(task):
+                self.program(task).started(task)
 
     def _stop(self, task_id: str) -> None:
         task = self.cluster.tasks[task_id]

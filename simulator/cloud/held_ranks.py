@@ -14,14 +14,18 @@ from simulator.virtual_clock import VirtualClock
 
 HOLD_S = "GPU_RECOVERY_HOLD_S"
 """Variable with the seconds for which the wrapper of a rank waits for the next attempt."""
+WARM = "GPU_RECOVERY_WARM"
+"""Variable that lets the wrapper wait for a rank before it runs its command."""
+AGENT_LOST_S = 60.0
+"""Seconds without an agent after which a warm spare ends."""
 SUSPENDED_EXIT = 75
 
 
 @dataclass(frozen=True)
 class HeldRank:
-    """A rank whose process has ended. `number` tells the holds of one container apart."""
+    """A rank without a process. `number` tells the holds of one container apart. `code`: None for a warm spare."""
 
-    code: int
+    code: int | None
     asked: bool
     number: int
 
@@ -54,8 +58,8 @@ class HeldRanks:
         """Called when the process of a rank has ended in a container that waits."""
         self.restart_s = 0.0
         """Virtual seconds from a start command to the process of the next attempt."""
-        self.holds = self.starts = 0
-        """Numbers of held ranks, and of attempts that began in a container of another, so far."""
+        self.holds = self.starts = self.warm = 0
+        """Numbers of held ranks, of ranks that began in a container of another, and of warm spares, so far."""
 
     def environment(self, task: Task) -> Mapping[str, str]:
         """Return the variables of the attempt that runs, or ran last, in the container of the task."""
@@ -88,6 +92,26 @@ class HeldRanks:
         self.ended(task)
         return True
 
+    def wait_warm(self, task: Task) -> bool:
+        """Let the wrapper of a warm spare wait for a rank. Return whether the task is one."""
+        if self._variables(task).get(WARM) != "1":
+            return False
+        self.warm += 1
+        self.held[task.task_id] = HeldRank(None, False, 0)
+        self.ended(task)
+        self._timeline.after(AGENT_LOST_S, self._look_for_agent, task.task_id, task.instance_id)
+        return True
+
+    def _look_for_agent(self, task_id: str, instance_id: str) -> None:
+        """End a warm spare without an agent, which could start no rank there."""
+        held = self.held.get(task_id)
+        if held is None or held.code is not None:
+            return
+        if self.has_agent(instance_id):
+            self._timeline.after(AGENT_LOST_S, self._look_for_agent, task_id, instance_id)
+        else:
+            self.give_up(task_id)
+
     def _over(self, task_id: str, number: int) -> None:
         held = self.held.get(task_id)
         if held is not None and held.number == number:
@@ -95,7 +119,8 @@ class HeldRanks:
 
     def give_up(self, task_id: str) -> None:
         """Let the wrapper of a held rank end without a next attempt."""
-        self._leave(task_id, self.held[task_id].code)
+        code = self.held[task_id].code
+        self._leave(task_id, 0 if code is None else code)
 
     def start(self, task: Task, attempt: int, variables: Mapping[str, str]) -> None:
         """Begin the next attempt in the container of a held rank. A start of an older or equal attempt does nothing."""

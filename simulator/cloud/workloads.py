@@ -133,7 +133,7 @@ class Training:
         length_s = self._length_s(task)
         if length_s is None:
             return
-        world_size = int(environment(task).get("WORLD_SIZE", "1"))
+        world_size = int(self.fleet.ranks.environment(task).get("WORLD_SIZE", "1"))
         is_new = not self.fleet.ranks.present
         if is_new and self.fleet.cluster.tasks.count_running_of(task.started_by) < world_size:
             return  # too few ranks: the gang need not be read
@@ -155,7 +155,7 @@ class Training:
     def is_whole(self, task: Task) -> bool:
         """Whether every rank of the task's gang runs and neither hangs nor has a broken GPU."""
         gang = self.gang(task)
-        world_size = int(environment(task).get("WORLD_SIZE", "1"))
+        world_size = int(self.fleet.ranks.environment(task).get("WORLD_SIZE", "1"))
         return len(gang) == world_size and not any(map(self._is_hurt, gang))
 
     def _name(self, task: Task) -> tuple[str | None, str | None]:

@@ -127,6 +127,10 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
         *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
         *(events.PassiveEvidenceCollected(**about, evidence=seen) for seen in PASSIVE),
+        events.SparesOffered(**about, instances=("i-9",), epochs=(0,)),
+        events.SparesRecalled(**about, sentence="big-1 waits for GPUs"),
+        events.SpareSeen(**about, number=2, task_id="t-9", runs=True),
+        events.SpareEnded(**about, number=2, sentence="its container has ended"),
         events.ProgressStopped(**about, sentence="no rank has made progress for 900 s"),
         events.TrainingContinued(**about, sentence="its ranks report progress"),
         *(

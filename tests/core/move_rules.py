@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from gpu_recovery.core import events
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
@@ -142,11 +143,19 @@ class NoMoveBreaksAThread(Rule):
         assert all(_name(move.before) in (one.job_id, one.instance_id) for one in told)
 
 
+OF_WARM_SPARES = (events.SparesOffered, events.SparesRecalled, events.SpareSeen, events.SpareEnded)
+"""Events about the warm spares of a job."""
+
+
 class EveryDeclaredTargetIsReached(Rule):
-    """What a row of `machine` says it may lead to is led to by some record and some event."""
+    """What a row of `machine` says it may lead to is led to by some record and some event.
+
+    No explored record has warm spares. Their rows are walked by `tests/core/job/test_warm_spares.py`.
+    """
 
     def __init__(self, machine: Any) -> None:
-        self.missing = {pair: set(row.targets) for pair, row in machine.TRANSITIONS.items()}
+        rows = machine.TRANSITIONS.items()
+        self.missing = {pair: set(row.targets) for pair, row in rows if pair[1] not in OF_WARM_SPARES}
 
     def see(self, move: Move) -> None:
         self.missing[move.before.status, type(move.event)].discard(move.after.status)

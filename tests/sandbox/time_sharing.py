@@ -72,10 +72,10 @@ class Shared:
         return job
 
     def written(self, job_id: str, attempt: int) -> str:
-        """What the ranks of an attempt have printed."""
+        """What the tasks of an attempt have printed. A task that has just been accepted has no log yet."""
         tasks = sandbox.cluster_state(self.directory)["tasks"]
         wanted = [task for task in tasks if task["started_by"] == f"{job_id}--a{attempt:02d}"]
-        return "".join(Path(task["log"]).read_text() for task in wanted)
+        return "".join(Path(task["log"]).read_text() for task in wanted if Path(task["log"]).exists())
 
     def works(self, job_id: str, attempt: int, words: str = "step") -> None:
         """Until its ranks have begun to train: a notice before that finds nothing to save."""

@@ -350,3 +350,53 @@ def test_no_invariant_breaks_whatever_is_late_lost_or_doubled(seed: int) -> None
     """Each run ends with every job ended, no claim left, and never two attempts of a job at once."""
     played = play(in_place.scenario_of(seed), generator.in_passing(seed), begun=in_place.commands_of(seed))
     assert not played.violations, played.violations
+
+
+def test_a_task_that_the_launch_did_not_record_is_found_before_it_is_used_again() -> None:
+    """The launcher died after RunTask. A held task without an id looked as if it had ended."""
+    world, job_id = running()
+    plan = world.store.load_plan(job_id, 1)
+    assert plan is not None
+    before = tasks(world, job_id)
+    world.store.plans[job_id, 1] = replace(plan, task_ids=("", ""))
+    world.exit(job_id, 1, 1)
+    runs_again(world, job_id)
+    assert tasks(world, job_id) == before and len(world.calls("RunTask")) == 2
+    succeeds(world, job_id)
+
+
+def test_a_notice_for_one_instance_moves_only_its_rank() -> None:
+    """The other rank waits in its container, and a spare replaces the leaving instance. Nothing is counted."""
+    world, job_id = running(instances=3)
+    leaving = world.cluster.instances[world.job(job_id).instances[1]]
+    before, at = tasks(world, job_id), world.timeline.now
+    world.fleet.interrupt(leaving)
+    runs_again(world, job_id)
+    assert (world.timeline.now - at).total_seconds() < 30
+    job = world.job(job_id)
+    assert leaving.instance_id not in job.instances and len(tasks(world, job_id) & before) == 1
+    assert len(world.calls("StopTask")) == 1 and len(world.calls("RunTask")) == 3
+    assert (job.attempts_counted, sum(job.attempts_uncounted.values())) == (0, 1)
+    succeeds(world, job_id)
+
+
+def test_a_job_of_one_instance_leaves_it_with_its_container() -> None:
+    """Nothing is left to hold."""
+    world, job_id = running(nnodes=1)
+    world.fleet.interrupt(world.cluster.instances[world.job(job_id).instances[0]])
+    runs_again(world, job_id)
+    assert world.fleet.ranks.holds == 0
+    succeeds(world, job_id)
+
+
+def test_a_held_task_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:
+    """The job runs elsewhere meanwhile. Before, its claim stayed as long as the container."""
+    world, job_id = running(story="", policy=replace(POLICY, container_hold_s=86_400))
+    sick = world.model_instance(1)
+    world.log_output.next[sick.instance_id] = LogStory.ECC
+    world.fleet.stuck.add(sick.instance_id)
+    world.exit(job_id, 1, 1)
+    runs_again(world, job_id)
+    world.until(lambda: world.fleet.boots[sick.instance_id] == 1, "it is not rebooted", 3_600)
+    world.until(lambda: not world.instance(sick).claims, "its claim is left", 1_200)
+    succeeds(world, job_id)

@@ -29,6 +29,8 @@ from .suspension_folder import VARIABLE
 HOLD_VARIABLE = "GPU_RECOVERY_HOLD_S"
 """Seconds for which the container of a failed rank waits for the next attempt. Without it the wrapper never waits."""
 HOLD_MAX_S = 86_400
+WARM_VARIABLE = "GPU_RECOVERY_WARM"
+"""With 1 the wrapper is a warm spare: it waits for the start of a rank before it runs its command at all."""
 AGENT_FILE = ".agent"
 """Name of the file with the uptime at which a running agent wrote it, if it can start an attempt in a container."""
 AGENT_FRESH_S = 60.0
@@ -43,6 +45,8 @@ VARIABLES = (*NUMBERS, *ADDRESSES)
 _ADDRESS = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end a container whose rank is held."""
+AGENT_LOST_S = 60.0
+"""Seconds without a fresh AGENT_FILE after which a warm spare ends: no agent would start a rank there."""
 POLL_S = 0.2
 """Seconds between two looks for an order while no command runs."""
 
@@ -103,6 +107,11 @@ def hold_s(environment: Mapping[str, str]) -> int:
     return whole(environment.get(HOLD_VARIABLE, "0"), most=HOLD_MAX_S) or 0
 
 
+def is_warm(environment: Mapping[str, str]) -> bool:
+    """Return whether the wrapper waits for the start of a rank before it runs its command for the first time."""
+    return environment.get(WARM_VARIABLE) == "1" and hold_s(environment) > 0
+
+
 def has_agent(folder: Path) -> bool:
     """Return whether an agent runs that can start the next attempt in this container."""
     try:
@@ -111,6 +120,29 @@ def has_agent(folder: Path) -> bool:
         return False
     written_s = content.get("uptime_s")
     return isinstance(written_s, (int, float)) and abs(clock.uptime_s() - written_s) <= AGENT_FRESH_S
+
+
+class AgentWatch:
+    """Tells a warm spare whether its agent has been missing for AGENT_LOST_S.
+
+    Args:
+        has_agent: returns whether an agent runs that can start a rank.
+        now: monotonic time in seconds.
+    """
+
+    def __init__(self, has_agent: Callable[[], bool], now: Callable[[], float] = clock.monotonic_s) -> None:
+        self._has_agent, self._now = has_agent, now
+        self._seen_at = self._asked_at = now()
+
+    def is_lost(self) -> bool:
+        """Return whether the agent is lost. The file is read once a second."""
+        at = self._now()
+        if at - self._asked_at < 1.0:
+            return False
+        self._asked_at = at
+        if self._has_agent():
+            self._seen_at = at
+        return at - self._seen_at >= AGENT_LOST_S
 
 
 class EndedByOrder:
@@ -156,19 +188,30 @@ class EndedByOrder:
 
 
 def wait_for_start(
-    look: Callable[[], Order | None], attempt: int, seconds: float, now: Callable[[], float] = clock.monotonic_s
+    look: Callable[[], Order | None],
+    attempt: int,
+    seconds: float | None,
+    now: Callable[[], float] = clock.monotonic_s,
+    is_in_vain: Callable[[], bool] = lambda: False,
 ) -> Order | None:
     """Wait for the order to start an attempt after `attempt`.
 
     The signals of FORWARDED must be blocked. The last look is after the time is over, so an order that came in time is
     never missed.
 
+    Args:
+        look: returns the present order for the rank.
+        attempt: the attempt of the container.
+        seconds: the time to wait; None: until a signal asks the container to end.
+        now: monotonic time in seconds.
+        is_in_vain: returns whether no order can come any more.
+
     Returns:
-        The order; None after `seconds`, or if a signal asks the container to end.
+        The order; None if no order can come, after `seconds`, or if a signal asks the container to end.
     """
-    until = now() + seconds
+    until = None if seconds is None else now() + seconds
     while True:
-        is_over = now() >= until
+        is_over = is_in_vain() or (until is not None and now() >= until)
         order = look()
         if order is not None and order.kind == START and order.next_attempt > attempt and order.attempt == attempt:
             return order
@@ -179,7 +222,8 @@ def wait_for_start(
 
 def next_environment(environment: Mapping[str, str], order: Order) -> dict[str, str]:
     """Return the environment of the next attempt: only the variables of the order change."""
-    kept = {name: value for name, value in environment.items() if name not in (*VARIABLES, VARIABLE)}
+    left_out = (*VARIABLES, VARIABLE, WARM_VARIABLE)
+    kept = {name: value for name, value in environment.items() if name not in left_out}
     return {**kept, **order.environment}
 
 

@@ -14,7 +14,8 @@ The output of the command goes to its usual place. If the command fails, the age
 
 Rank 0 tells the agent the timeouts in its environment that the server knows (`timeout_variables`), and no other value.
 
-With GPU_RECOVERY_HOLD_S a failed command is held (`hold`): the agent may start the next attempt in this container.
+With GPU_RECOVERY_HOLD_S a failed command is held (`hold`): the agent may start the next attempt in this container. With
+GPU_RECOVERY_WARM the container is a warm spare: it waits for the start of a rank before it runs the command.
 
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID, SUSPEND_GRACE_S and GPU_RECOVERY_HOLD_S.
 
@@ -25,6 +26,7 @@ or 126 if it cannot be started, 125 if the command line is wrong.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,11 +48,13 @@ from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_o
 from .flight_dumps import HOLD_S, DumpsFirst, FlightDumps
 from .guard import Guard
 from .hold import (
+    AgentWatch,
     EndedByOrder,
     Order,
     attempt_of,
     has_agent,
     hold_s,
+    is_warm,
     next_environment,
     read_order,
     remove_order,
@@ -58,7 +62,7 @@ from .hold import (
 )
 from .output_tail import OutputTail
 from .paths import AgentSettingsError, running_folder, socket_path
-from .process import Command, Ended
+from .process import FORWARDED, Command, Ended
 from .settings import rank_timeouts, rehearsal_and_command
 from .suspension import SUSPENDED, SuspensionHandler
 from .suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
@@ -110,6 +114,11 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     is 75 if the rank was suspended, 124 if it made no progress.
     """
     for_s = hold_s(environment)
+    if is_warm(environment):
+        first = _first_order(environment)
+        if first is None:
+            return 0
+        environment = next_environment(environment, first)
     while True:
         files = RankFiles(environment)
         ended = _once(arguments, environment, files)
@@ -126,6 +135,20 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
             return ended.status
         print_line(f"attempt {order.next_attempt} starts in this container")
         environment = next_environment(environment, order)
+
+
+def _first_order(environment: Mapping[str, str]) -> Order | None:
+    """Wait as a warm spare for the start of a rank. Return the order; None if the container is to end."""
+    files = RankFiles(environment)
+    print_line("warm spare: the container waits for a rank")
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    files.wait_warm()
+    agent = AgentWatch(files.can_be_held)
+    order = wait_for_start(files.order, attempt_of(files.rank), None, is_in_vain=agent.is_lost)
+    files.remove()
+    if order is not None:
+        print_line(f"attempt {order.next_attempt} starts in this container")
+    return order
 
 
 def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: float) -> int:
@@ -294,11 +317,15 @@ class RankFiles:
             self._warn(str(error))
             self._stem = None
 
-    def begin(self, command_pid: int) -> None:
+    def begin(self, command_pid: int, held: bool = False) -> None:
         """Write which processes run: this process, and the process group of its command.
 
         First remove the exit that an earlier run of the same rank may have left. An exit file of another user cannot
         be removed; the agent ignores that file, so the running file is written nevertheless.
+
+        Args:
+            command_pid: the process group of the command.
+            held: whether the rank is held, and no command runs.
         """
         if self._stem is None:
             return
@@ -317,7 +344,8 @@ class RankFiles:
                     f"warning: {self._folder} is not mounted into this container: the agent of the instance does not "
                     "see the files of this rank, and will not report its exit"
                 )
-            write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))
+            running = self._running(command_pid)
+            write_whole(self._folder / f"{self._stem}.json", {**running, "held": True} if held else running)
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
 
@@ -328,6 +356,13 @@ class RankFiles:
     def order(self) -> Order | None:
         """Return the agent's order for this rank; None if there is none."""
         return read_order(self._folder, self._stem) if self._stem is not None else None
+
+    def wait_warm(self) -> None:
+        """Write that this rank is held, although no command of it has run."""
+        if self._stem is None:
+            return
+        remove_order(self._folder, self._stem)
+        self.begin(os.getpid(), held=True)
 
     def hold(self, ended: Ended, more: Mapping[str, bool]) -> None:
         """Write that the rank is held, and how its command ended. An order that was carried out is removed."""

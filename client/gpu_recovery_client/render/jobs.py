@@ -100,6 +100,8 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         (tr("origin"), job.get("origin")),
         (tr("queued"), clock(job.get("queued_at"))),
         (tr("instances"), ", ".join(job.get("instances") or ())),
+        (tr("in place"), in_place(job)),
+        (tr("warm spares"), ", ".join(job.get("warm_spares") or ())),
         (tr("repairing"), ", ".join(job.get("repairing") or ())),
         (tr("last failure"), failure),
         (tr("incident"), job.get("incident_id")),
@@ -172,6 +174,14 @@ def failure_sentence(job: View) -> str:
         return ""
     values = {"rank": failure["rank"], "instance": failure["instance_id"], "sentence": failure["sentence"]}
     return tr("rank {rank} on {instance} {sentence}", **values)
+
+
+def in_place(job: View) -> str:
+    """Return how many ranks of the attempt were placed on a waiting container; "" for a job that starts new tasks."""
+    placed = job.get("ranks_in_place") or 0
+    if placed:
+        return tr("{placed} of {nodes} ranks use a container that waited", placed=placed, nodes=job.get("nnodes"))
+    return tr("a failed attempt may restart in its containers") if job.get("restart_in_place") else ""
 
 
 def _priority(job: View) -> str:

@@ -99,7 +99,8 @@ def entry_from(text: str) -> Entry:
     values |= {key: from_iso(document[key]) for key in _TIMES if key in document}
     values["asked"] = Priority(values["asked"])
     values["instances"] = tuple(document.get("instances", ()))
-    values["let_go"] = tuple(document.get("let_go", ()))
+    for name in ("let_go", "spares", "ready"):
+        values[name] = tuple(document.get(name, ()))
     values["suspensions"] = tuple(from_iso(at) for at in document.get("suspensions", ()))
     # Fields that a newer release has added are ignored, as in every record.
     return Entry(**{name: value for name, value in values.items() if name in _defaults()})

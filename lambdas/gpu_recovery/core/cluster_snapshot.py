@@ -134,9 +134,12 @@ def _lemon(instance: ListedInstance, policy: RecoveryPolicy, now: datetime) -> f
 
 
 def gpus_kept(instance: ListedInstance, job_id: str, attempt: int) -> int:
-    """Return the number of GPUs that the ended attempt of the job still claims, for the next attempt of the job."""
+    """Return the number of GPUs that the job still claims, for its next attempt.
+
+    The claim is that of its last attempt, or that of a warm spare, which an earlier attempt may have started.
+    """
     claim = instance.claims.get(job_id)
-    return claim.gpus if claim is not None and claim.attempt == attempt else 0
+    return claim.gpus if claim is not None and claim.attempt <= attempt else 0
 
 
 def _host(

@@ -36,6 +36,16 @@ class LaunchAttempt:
 
 
 @frozen_dataclass()
+class StartSpare:
+    """Claim the instance of a warm spare and start its task, unless the job releases it meanwhile.
+
+    number: the number of the warm spare.
+    """
+
+    number: int
+
+
+@frozen_dataclass()
 class ClaimInstance:
     """Record that the attempt holds GPUs of an instance on which a user started its rank."""
 
@@ -300,6 +310,7 @@ class PublishEvent:
 
 JOB_COMMANDS = (
     LaunchAttempt,
+    StartSpare,
     ClaimInstance,
     StopAttempt,
     SuspendAttempt,

@@ -50,6 +50,8 @@ A check that is cut short looks like a hang.
 """
 CHECK_MARGIN_S = 180
 """Seconds between the end of a check by its own timeout and the check timeout of the policy."""
+MAY_BE_ZERO = ("warm_spares",)
+"""Numbers of the policy that may be 0. Every other number is at least 1."""
 REPEATS_MIN = 2
 """Lower bound of `suspect_after`."""
 COMMAND_LEASE_S_MIN = 120
@@ -122,6 +124,11 @@ class RecoveryPolicy:
     """Seconds for the end of every process, and again for the evidence, while containers are kept.
 
     After that the containers are stopped in ECS.
+    """
+    warm_spares: int = 0
+    """Number of idle instances on which a job that does not say so itself keeps a container for a lost rank.
+
+    A container is kept only while no job waits for GPUs, and only of a job that may be restarted in place.
     """
     check_in_background: bool = True
     """Whether an instance that a sure diagnosis names is checked in the background.
@@ -321,8 +328,10 @@ class RecoveryPolicy:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise PolicyInvalid(f"policy {field.name} must be at least 1, not {value}")
+            if isinstance(value, int) and not isinstance(value, bool):
+                least = 0 if field.name in MAY_BE_ZERO else 1
+                if value < least:
+                    raise PolicyInvalid(f"policy {field.name} must be at least {least}, not {value}")
         for percent in ("repair_budget_percent", "breaker_percent", "backfill_slack_percent"):
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")

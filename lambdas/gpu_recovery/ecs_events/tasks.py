@@ -13,6 +13,7 @@ from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
 from gpu_recovery.ecs_events.held_tasks import held_task_ended
 from gpu_recovery.ecs_events.notify_once import notify_once
+from gpu_recovery.ecs_events.warm_spares import spare_changed
 from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_event
 from gpu_recovery.ports.errors import TryAgainSoon
@@ -35,6 +36,8 @@ def task_changed(recovery: Recovery, fact: TaskFact) -> None:
     known = recovery.store.load_planned_task(job_id, attempt, fact.rank or 0)
     if known is None:
         return  # the plan is stored before the first task is started: another program uses the same names
+    if fact.rank is not None and not known.instance_id and spare_changed(recovery, fact, job_id, attempt, fact.rank):
+        return
     owner = owner_of_rank_event(recovery.store, recovery.actions, job_id, attempt, known, fact)
     if owner is Owner.UNKNOWN:
         raise TryAgainSoon(_not_recorded(fact))

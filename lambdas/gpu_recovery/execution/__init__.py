@@ -30,11 +30,13 @@ from gpu_recovery.execution import (
     observe,
     repairs,
     stop,
+    warm_spares,
 )
 from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp
 
 HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandResult]] = {
     commands.LaunchAttempt: launch.launch,
+    commands.StartSpare: warm_spares.start_spare,
     commands.ClaimInstance: launch.claim_adopted_instance,
     commands.StopAttempt: stop.stop,
     commands.SuspendAttempt: stop.suspend,

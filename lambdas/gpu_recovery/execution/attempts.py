@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,7 +16,10 @@ from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.held_tasks import end_held_tasks
+from gpu_recovery.execution.warm_spares import end_spares
 
+REBOOT_AFTER_TRIES = 10
+"""Tries to end the containers of a release after which their instances are rebooted. Most tries are a minute apart."""
 HELD_END_RETRY = timedelta(seconds=10)
 """Time after which ECS is asked again about the end of held tasks. Usually the event of the end comes first."""
 
@@ -60,11 +64,14 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         instances |= dict.fromkeys(sorted(seen_late))
     claims_kept_on = set(command.keep_claims_of) | set(_unconfirmed_instances(context, job) if job.claims_kept else ())
     reason = f"{OUR_STOP}{attempt_id(job.job_id, command.attempt or job.attempt)} does not use this container again"
-    held = end_held_tasks(context, job, command, reason)
+    warm, told = end_spares(context, job, command, reason)
+    held = end_held_tasks(context, job, command, reason) | warm
+    awaited = held - claims_kept_on
+    told = (*told, *(_reboots(context, job, awaited) if pending.tries > REBOOT_AFTER_TRIES else ()))
     if command.check is not None:
         checked = tuple(FollowUp(name, with_awaited_flag(job, command.check)) for name in instances if name not in held)
-        return CommandResult(checked) if not held else CommandResult(not_before=context.now + HELD_END_RETRY)
-    awaited = held - claims_kept_on
+        later = context.now + HELD_END_RETRY
+        return CommandResult((*told, *checked)) if not held else CommandResult(told, not_before=later)
     claims_kept_on |= held
 
     def release_one(instance_id: str) -> None:
@@ -74,7 +81,24 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         )
 
     context.for_each(release_one, instances)
-    return CommandResult(not_before=context.now + HELD_END_RETRY) if awaited else DONE
+    return CommandResult(told, not_before=context.now + HELD_END_RETRY if awaited else None)
+
+
+def _reboots(context: ExecutionContext, job: Job, instance_ids: Collection[str]) -> tuple[FollowUp, ...]:
+    """Return the request to reboot each instance whose container cannot be ended. An instance accepts it once.
+
+    The job does not wait for the repair: it runs elsewhere, or has ended.
+    """
+    requests: list[FollowUp] = []
+    for name, record in context.store.load_instances(sorted(instance_ids)).items():
+        claim = record.claims.get(job.job_id)
+        if claim is not None and attempt_id(job.job_id, claim.attempt) not in record.ended_for:
+            sentence = f"a container of {attempt_id(job.job_id, claim.attempt)} cannot be stopped"
+            request = events.RepairRequested(
+                at=context.now, job_id=job.job_id, attempt=claim.attempt, sentence=sentence, awaited=False
+            )
+            requests.append(FollowUp(name, request))
+    return tuple(requests)
 
 
 def _unconfirmed_instances(context: ExecutionContext, job: Job) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class FollowUp:
 class CommandResult:
     """The result of executing a command.
 
-    follow_ups: events to deliver.
+    follow_ups: events to deliver, also those of an unfinished command.
     not_before: the time before which an unfinished command is not tried again; None if the command is finished.
     check_request: the answer of ECS to the request of a health check; None if the command requested no check.
     after: called after the events for other records are delivered, before the command is removed; None for nothing.

@@ -12,6 +12,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import DecisionContext, PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.passive_evidence import collect_passive_evidence
+from gpu_recovery.execution.task_ownership import with_unrecorded_tasks
 
 if TYPE_CHECKING:
     from gpu_recovery.execution.evidence import LogTail
@@ -26,6 +27,9 @@ def gather_evidence(context: ExecutionContext, job: Job, pending: PendingCommand
     is_held = job.status is JobStatus.STOPPING and job.holding and job.held_attempt == job.attempt
     if command.attempt != job.attempt or not (job.status is JobStatus.DIAGNOSING or is_held):
         return DONE
+    plan = context.store.load_plan(job.job_id, job.attempt) if is_held else None
+    if plan is not None:
+        with_unrecorded_tasks(context, job, plan)  # the launcher may have died before it recorded its tasks
     diagnosis_result = diagnose_attempt(context, job, command.attempt, context.actions.log_tail)
     if is_held:
         return CommandResult((FollowUp(job.job_id, _event_while_held(context, job, diagnosis_result)),))
@@ -44,9 +48,11 @@ def _event_while_held(context: ExecutionContext, job: Job, result: DiagnosisResu
 
     A decided diagnosis decides, else the passive evidence. Without either the containers are stopped.
     """
+    plan = context.store.load_plan(job.job_id, job.attempt)
+    if plan is not None and not all(plan.task_ids):  # a container without a known task cannot be used again
+        return events.AllRanksHeld(at=context.now, attempt=job.attempt, without_evidence=True)
     evidence = None
     if result is None or not result.decided:
-        plan = context.store.load_plan(job.job_id, job.attempt)
         ended = in_place.as_ended(job, result, DecisionContext(context.policy, context.now))
         evidence = collect_passive_evidence(context, ended, plan) if plan is not None else None
     if evidence is not None:

@@ -20,6 +20,7 @@ from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 CLUSTER_COMMANDS = (
     commands.LaunchAttempt,
+    commands.StartSpare,
     commands.StopAttempt,
     commands.SuspendAttempt,
     commands.EndUnconfirmed,

@@ -174,6 +174,13 @@ def confirm_end(context: ExecutionContext, instance: Instance, pending: PendingC
         update = context.store.add_stopped(command.job_id, command.attempt, rank, failure)
         event = stopped_event(update.progress, update.first_failure, context.now) if update else None
         messages += [FollowUp(command.job_id, event)] if event else []
+    job = context.store.load_job(command.job_id)
+    for spare in job.spares if job is not None else ():
+        if (spare.instance_id, spare.attempt) == (instance.instance_id, command.attempt):
+            ended = events.SpareEnded(
+                at=context.now, attempt=command.attempt, number=spare.number, sentence=command.sentence
+            )
+            messages.append(FollowUp(command.job_id, ended))
     return CommandResult(tuple(messages))
 
 

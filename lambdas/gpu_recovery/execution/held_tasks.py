@@ -5,7 +5,7 @@ A held task keeps its GPUs. The instance keeps the claim of the job until ECS co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from gpu_recovery.core import commands, events
@@ -57,7 +57,9 @@ def held_tasks(store: Store, job_id: str, attempts: Iterable[int]) -> dict[str, 
 
 def is_used_again(store: Store, job: Job, task_id: str) -> bool:
     """Return whether the present attempt of the job runs in a task of an earlier attempt, or may still start there."""
-    if not job.held_attempt or job.status in TERMINAL:
+    if any(spare.task_id == task_id for spare in job.spares):
+        return True  # its own commands end it
+    if not (job.held_attempt or job.spares_started) or job.status in TERMINAL:
         return False
     if any(isinstance(pending.command, commands.LaunchAttempt) for pending in job.commands):
         return True
@@ -118,17 +120,24 @@ def unstarted(rank: int, task: HeldTask, context: ExecutionContext) -> RankFailu
 
 
 def ended_meanwhile(
-    context: ExecutionContext, job_id: str, attempt: int, used: Mapping[int, HeldTask]
+    context: ExecutionContext,
+    job_id: str,
+    attempt: int,
+    used: Mapping[int, HeldTask],
+    ended: Collection[str] = (),
 ) -> tuple[FollowUp, ...]:
     """Record the ranks whose held task ended while the plan did not name the task yet. Return the events.
 
     The event of such an end found no rank in the plan of this attempt. An end after this look finds it.
+
+    Args:
+        ended: the ids of tasks of warm spares that have ended.
     """
     follow_ups: list[FollowUp] = []
     progress = {number: context.store.load_progress(job_id, number) for number in {t.attempt for t in used.values()}}
     for rank, task in used.items():
         before = progress[task.attempt]
-        if before is not None and task.rank in before.stopped:
+        if task.task_id in ended or (before is not None and task.rank in before.stopped):
             update = context.store.add_stopped(job_id, attempt, rank, unstarted(rank, task, context))
             event: events.JobEvent | None = (
                 stopped_event(update.progress, update.first_failure, context.now) if update else None

@@ -24,6 +24,7 @@ from gpu_recovery.execution.context import (
     FollowUp,
 )
 from gpu_recovery.execution.held_tasks import ended_meanwhile, held_tasks
+from gpu_recovery.execution.warm_spares import ended_since, tasks_to_use
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.ports.store import Store
@@ -66,7 +67,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
         return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
     master_ip = described[plan.instances[0]].private_ip
     ended: tuple[FollowUp, ...] = ()
-    if command.in_place_of:
+    if command.in_place_of or tasks_to_use(job, command.attempt):
         plan, ended = start_in_place(context, job, plan, command.in_place_of, master_ip)
         left = [rank for rank in left if not plan.task_ids[rank]]
     refusals = _start(context, job, plan, left, master_ip)
@@ -85,7 +86,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
 def start_in_place(
     context: ExecutionContext, job: Job, plan: Plan, held_attempt: int, master_ip: str
 ) -> tuple[Plan, tuple[FollowUp, ...]]:
-    """Start the ranks on instances with a held task in that task, through the agents of their instances.
+    """Start the ranks on instances with a held task, or a warm spare, in that task, through the agents there.
 
     The plan names the tasks before a start command exists, so that an end of a task is an end of its rank here. A
     repeated launch sends the commands again; an agent starts an attempt once.
@@ -93,7 +94,7 @@ def start_in_place(
     Returns:
         The plan with the held tasks, and the events of ranks whose task has ended meanwhile.
     """
-    held = held_tasks(context.store, job.job_id, (held_attempt,))
+    held = {**held_tasks(context.store, job.job_id, (held_attempt,)), **tasks_to_use(job, plan.attempt)}
     used = {
         rank: held[name]
         for rank, name in enumerate(plan.instances)
@@ -102,14 +103,14 @@ def start_in_place(
     task_ids = tuple(used[rank].task_id if rank in used else known for rank, known in enumerate(plan.task_ids))
     plan = replace(plan, task_ids=task_ids)
     context.store.record_tasks(plan, used)
-    ended = ended_meanwhile(context, job.job_id, plan.attempt, used)
+    ended = ended_meanwhile(context, job.job_id, plan.attempt, used, ended_since(context.store, job, used.values()))
 
     def send(rank: int) -> None:
         start = AgentCommand(
             f"start/{attempt_id(job.job_id, plan.attempt)}",
             AgentCommandKind.START,
             job.job_id,
-            held_attempt,
+            used[rank].attempt,
             0,
             tuple(in_place_environment(job.spec, plan, rank, master_ip).items()),
             plan.attempt,
@@ -185,11 +186,13 @@ def _unclaimed_ranks(
 ) -> list[int]:
     """Claim the instances of `ranks`. Return, in any order, the ranks with an instance that is no longer free."""
     taken: list[int] = []
+    warm = tasks_to_use(job, command.attempt)
 
     def claim(placement: tuple[int, str, int]) -> None:
         rank, instance_id, epoch = placement
         rank_claim = Claim(plan.attempt, job.spec.gpus_per_node, command.port_offset, rank, epoch)
-        if not context.store.claim_instance(instance_id, job.job_id, rank_claim, epoch, command.in_place_of):
+        before = warm[instance_id].attempt if instance_id in warm else command.in_place_of
+        if not context.store.claim_instance(instance_id, job.job_id, rank_claim, epoch, before):
             taken.append(rank)
 
     context.for_each(claim, [(rank, plan.instances[rank], plan.epochs[rank]) for rank in ranks])

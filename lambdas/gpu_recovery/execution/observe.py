@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
@@ -16,8 +15,9 @@ from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, 
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
 from gpu_recovery.execution.held_tasks import end_in_place, is_of_attempt
-from gpu_recovery.execution.task_ownership import may_run_on, tasks_of_ranks
+from gpu_recovery.execution.task_ownership import may_run_on, with_unrecorded_tasks
 from gpu_recovery.execution.training_progress import describe_continued, kept_until
+from gpu_recovery.execution.warm_spares import observe_spares
 from gpu_recovery.ports.values import ec2_state_of
 
 
@@ -34,7 +34,7 @@ def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
     powered_off: tuple[FollowUp, ...] = ()
     orphaned: RankFailure | None = None
     if job.status is not JobStatus.DIAGNOSING:
-        plan = _with_tasks(context, job, plan)
+        plan = with_unrecorded_tasks(context, job, plan)
         orphaned = _record_ranks(context, job, plan, progress)
         progress = context.store.load_progress(job.job_id, command.attempt) or progress
         powered_off = _powered_off_events(context, list(filter(None, progress.unconfirmed(plan))))
@@ -43,7 +43,9 @@ def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         event = events.RankFailed(at=context.now, attempt=plan.attempt, failure=orphaned)
     elif event is None and not powered_off:
         event = _hang_event(context, job, plan) or _continued_event(context, job, plan)
-    return CommandResult((*powered_off, FollowUp(job.job_id, event))) if event else CommandResult(powered_off)
+    spares = observe_spares(context, job) if job.spares else ()
+    told = (*powered_off, *spares)
+    return CommandResult((*told, FollowUp(job.job_id, event))) if event else CommandResult(told)
 
 
 def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
@@ -91,19 +93,6 @@ def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> t
 def _is_alive(context: ExecutionContext, instance_id: str) -> bool:
     record = context.store.load_instance(instance_id)
     return record is not None and record.agent_connected
-
-
-def _with_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
-    """Return the plan with the tasks that a launcher started but did not record before it was killed.
-
-    No later poll could find these tasks.
-    """
-    known = plan.task_ids or ("",) * len(plan.instances)
-    filled = replace(plan, task_ids=tasks_of_ranks(context, job, plan))
-    found = [rank for rank, task_id in enumerate(filled.task_ids) if task_id != known[rank]]
-    if found:
-        context.store.record_tasks(filled, found)
-    return filled
 
 
 def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: AttemptProgress) -> RankFailure | None:
@@ -161,6 +150,6 @@ def _tasks_of_attempt(context: ExecutionContext, job: Job, plan: Plan) -> frozen
     Adopted tasks share no `startedBy`, and a task that was held carries that of an earlier attempt. All running tasks
     are returned then.
     """
-    if job.started_by_person or job.held_attempt:
+    if job.started_by_person or job.held_attempt or job.spares_started:
         return frozenset(fact.task_id for fact in context.actions.running_tasks())
     return frozenset(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))

@@ -63,7 +63,8 @@ def _hold(context: ExecutionContext, job: Job, plan: Plan) -> CommandResult:
     ranks = [rank for rank in range(len(plan.instances)) if rank not in ended]
     beats = context.store.load_heartbeats([plan.instances[rank] for rank in ranks])
     hold = AgentCommand(f"hold/{name}", AgentCommandKind.HOLD, job.job_id, plan.attempt, STOP_GRACE_S)
-    able = [rank for rank in ranks if _can_be_held(context, plan, rank, beats.get(plan.instances[rank]))]
+    stay = [rank for rank in ranks if plan.instances[rank] not in job.let_go]
+    able = [rank for rank in stay if _can_be_held(context, plan, rank, beats.get(plan.instances[rank]))]
     context.for_each(lambda rank: context.store.add_agent_command(plan.instances[rank], hold), able)
     others = set(ranks) - set(able)
     task_ids = tuple(task_id if rank in others else "" for rank, task_id in enumerate(plan.task_ids))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from gpu_recovery.core import commands
@@ -154,6 +155,19 @@ def tasks_of_ranks(context: ExecutionContext, job: Job, plan: Plan) -> tuple[str
     for fact in _oldest_first(ours):
         found.setdefault(fact.rank, fact.task_id)
     return tuple(task_id or found.get(rank, "") for rank, task_id in enumerate(task_ids))
+
+
+def with_unrecorded_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
+    """Return the plan with the tasks that a launcher started but did not record before it was killed.
+
+    No later poll could find these tasks.
+    """
+    known = plan.task_ids or ("",) * len(plan.instances)
+    filled = replace(plan, task_ids=tasks_of_ranks(context, job, plan))
+    found = [rank for rank, task_id in enumerate(filled.task_ids) if task_id != known[rank]]
+    if found:
+        context.store.record_tasks(filled, found)
+    return filled
 
 
 def _oldest_first(facts: Sequence[TaskFact]) -> list[TaskFact]:

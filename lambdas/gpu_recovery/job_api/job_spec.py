@@ -86,6 +86,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         name=body.name or "",
         progress_timeout_s=body.progress_timeout_s,
         restart_in_place=body.restart_in_place,
+        warm_spares=body.warm_spares,
     )
 
 

@@ -34,6 +34,7 @@ from gpu_recovery.partial_failures import run_each
 from gpu_recovery.ports.errors import NotificationFailed, TermOver
 from gpu_recovery.ports.store import QueueStore
 from gpu_recovery.recovery import Recovery
+from gpu_recovery.scheduler import warm_spares
 from gpu_recovery.scheduler.recent_placements import correct_entries
 
 WAIT_EVENTS_MAX = 200
@@ -82,9 +83,12 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""}, term)
     snapshot = reading.snapshot
     if not snapshot.waiting:
+        warm_spares.offer(recovery, [reading.entries[name] for name in sorted(by) if name in reading.entries])
         recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
         return PassResult(reading, at=now)
     placement = place(snapshot, recovery.policy, now)
+    if warm_spares.recall(recovery, reading.entries, placement):
+        placement = replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)

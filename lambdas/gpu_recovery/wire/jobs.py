@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.held_ranks import container_hold_s
 from gpu_recovery.core.job.record import Job, ListedJob
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective
@@ -126,6 +127,9 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "progress_timeout_s": job.spec.progress_timeout_s,
         "suspend_grace_s": job.spec.suspend_grace_s,
         "checkpoint_dir": job.spec.checkpoint_dir,
+        "restart_in_place": container_hold_s(job.spec, policy) > 0,
+        "ranks_in_place": job.ranks_in_place,
+        "warm_spares": [spare.instance_id for spare in job.spares if spare.waits],
         "suspended_for": job.suspended_for or None,
         "suspended_at": time_text(job.suspended_at),
         "ran_s": job.ran_s,

@@ -191,3 +191,56 @@ def test_an_order_of_another_user_is_ignored(tmp_path: Path, monkeypatch: pytest
     stranger = type("Status", (), {"st_uid": max(mine, os.stat(folder).st_uid) + 1})()
     monkeypatch.setattr(hold, "read_object", lambda path, most: (START, stranger))
     assert read_order(folder, "100") is None
+
+
+def waits_warm(node: Node) -> tuple[subprocess.Popen[bytes], Path]:
+    """A warm spare that waits, and the file to which each attempt writes its number and its rank."""
+    node.running.mkdir(parents=True, exist_ok=True)
+    seen = node.running.parent / "seen"
+    spare = node.rank("sh", "-c", WRITES.format(seen), GPU_RECOVERY_HOLD_S="1", GPU_RECOVERY_WARM="1")
+    wait_until((node.running / "100.json").exists)
+    return spare, seen
+
+
+@pytest.mark.slow
+def test_a_warm_spare_runs_its_command_for_the_first_time_when_a_rank_starts(node: Node) -> None:
+    """It waits longer than a failed rank would. Afterwards it is a rank as every other."""
+    spare, seen = waits_warm(node)
+    assert content(node, "100.json")["held"] is True and content(node, "100.json")["holds"] is True
+    assert not seen.exists() and not (node.running / "100.exit").exists()
+    order(node, START)
+    wait_until(lambda: seen.exists() and seen.read_text() == "2 3\n")
+    wait_until((node.running / "200.json").exists)
+    assert "held" not in content(node, "200.json") and not (node.running / "100.json").exists()
+    spare.send_signal(signal.SIGTERM)
+    spare.wait(WITHIN_S)
+
+
+@pytest.mark.slow
+def test_a_warm_spare_that_is_stopped_has_not_run_its_command(node: Node) -> None:
+    """ECS stops it when the GPUs are needed."""
+    spare, seen = waits_warm(node)
+    spare.send_signal(signal.SIGTERM)
+    assert spare.wait(WITHIN_S) == 0
+    assert not seen.exists() and not (node.running / "100.json").exists()
+
+
+def test_a_warm_spare_ends_a_minute_after_its_agent() -> None:
+    """No agent would start a rank there. A restart of the agent within the minute ends nothing."""
+    at, runs = [0.0], [True]
+    watch = hold.AgentWatch(lambda: runs[0], lambda: at[0])
+    told = []
+    for second, has_one in ((30, True), (31, False), (89, False), (90, False), (95, True), (140, False), (155, False)):
+        at[0], runs[0] = float(second), has_one
+        told.append(watch.is_lost())
+    assert told == [False, False, False, True, False, False, True]
+    assert wait_for_start(lambda: None, 1, None, is_in_vain=lambda: True) is None
+
+
+def test_only_a_wrapper_that_holds_ranks_is_a_warm_spare() -> None:
+    """And the rank that starts there is none any more."""
+    assert hold.is_warm({"GPU_RECOVERY_WARM": "1", "GPU_RECOVERY_HOLD_S": "9"})
+    assert not hold.is_warm({"GPU_RECOVERY_WARM": "1"})
+    found = order_in(START)
+    assert found is not None
+    assert "GPU_RECOVERY_WARM" not in hold.next_environment({"GPU_RECOVERY_WARM": "1"}, found)

@@ -182,6 +182,20 @@ def test_a_job_is_shown_as_a_block(incident: dict[str, Any]) -> None:
     assert "RECOVERING since 2026-11-21 09:02:10Z (50s)" in text
 
 
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"restart_in_place": True}, "a failed attempt may restart in its containers"),
+        ({"restart_in_place": True, "ranks_in_place": 1, "nnodes": 2}, "1 of 2 ranks use a container that waited"),
+        ({"warm_spares": ["i-8", "i-9"]}, "i-8, i-9"),
+    ],
+)
+def test_a_job_shows_what_is_restarted_in_place(incident: dict[str, Any], fields: dict[str, Any], shown: str) -> None:
+    """Of every other job the block has no such line."""
+    assert "in place" not in render_jobs.job_details(incident["job"], NOW)
+    assert shown in render_jobs.job_details(incident["job"] | fields, NOW)
+
+
 def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any]) -> None:
     """The views these tests render have exactly the fields that the API's own views have."""
     entry = HistoryEntry(NOW, "", JobStatus.QUEUED, "JobSubmitted", 1, "submitted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,12 @@ def can_be_held(state: dict[str, Any], job_id: str) -> bool:
 
 
 def recovered(
-    state: dict[str, Any], shared: Shared, name: str, error: str, **fields: Any
+    state: dict[str, Any],
+    shared: Shared,
+    name: str,
+    error: str,
+    is_ready: Callable[[str], bool] = lambda job_id: True,
+    **fields: Any,
 ) -> tuple[dict[str, Any], Path]:
     """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
     folder = shared.directory / name
@@ -39,7 +45,7 @@ def recovered(
     job_id = shared.submit("ana", name, 1, command=COMMAND, env={**environment, "ERROR": error}, **fields)
     shared.runs(job_id)
     wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))
-    wait_until(lambda: can_be_held(state, job_id))
+    wait_until(lambda: can_be_held(state, job_id) and is_ready(job_id))
     (folder / "go").touch()
     wait_until((folder / "trains").exists, lambda: told(shared.operator.job(job_id)))
     return shared.runs(job_id), folder
@@ -70,5 +76,23 @@ def test_only_the_rank_on_the_faulty_instance_is_a_new_task(state: dict[str, Any
     assert job["attempt"] == 2 and "1 of 2 rank(s) are restarted in place" in told(job), told(job)
     assert sorted(task["started_by"] for task in tasks.values()) == [f"{job_id}--a01"] * 2 + [f"{job_id}--a02"]
     print(f"swap-one: {seconds(folder):.1f} s from the crash to the next step")
+    shared.succeeds(job_id)
+    wait_until(lambda: all(not one["claims"] for one in shared.operator.instances()))
+
+
+def test_a_lost_rank_starts_in_the_container_of_a_warm_spare(state: dict[str, Any], shared: Shared) -> None:
+    """The spare has no process of the program before. No task is started for the second attempt."""
+
+    def warm(job_id: str) -> bool:
+        running = [one for one in tasks_of(shared, job_id).values() if one["last_status"] == "RUNNING"]
+        return len(shared.operator.job(job_id)["warm_spares"]) == 1 and len(running) == 3
+
+    job, folder = recovered(state, shared, "warm", ECC, warm, restart_in_place=True, warm_spares=1)
+    job_id = job["job_id"]
+    assert job["attempt"] == 2 and "1 rank(s) start on warm spares" in told(job), told(job)
+    assert job["ranks_in_place"] == 2
+    assert {task["started_by"] for task in tasks_of(shared, job_id).values()} <= {f"{job_id}--a01", f"{job_id}--a02"}
+    assert seconds(folder) < 30
+    print(f"warm spare: {seconds(folder):.1f} s from the crash to the next step")
     shared.succeeds(job_id)
     wait_until(lambda: all(not one["claims"] for one in shared.operator.instances()))

@@ -304,6 +304,38 @@ class JobDeadlineReached(JobEvent):
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
+@frozen_dataclass(kw_only=True)
+class SparesOffered(JobEvent):
+    """The scheduler has found idle instances for warm spares of the job. `epochs` are those of the instances."""
+
+    instances: tuple[str, ...]
+    epochs: tuple[int, ...]
+
+
+@frozen_dataclass(kw_only=True)
+class SparesRecalled(JobEvent):
+    """Another job waits for GPUs, so the job releases its warm spares. `sentence` says which job."""
+
+    sentence: str
+
+
+@frozen_dataclass(kw_only=True)
+class SpareSeen(JobEvent):
+    """The task of the warm spare `number` is known; `runs`: its container runs. It is about any attempt."""
+
+    number: int
+    task_id: str
+    runs: bool = False
+
+
+@frozen_dataclass(kw_only=True)
+class SpareEnded(JobEvent):
+    """The container of the warm spare `number` has ended, or was never started. It is about any attempt."""
+
+    number: int
+    sentence: str
+
+
 JOB_EVENTS: tuple[type[JobEvent], ...] = (
     JobPlaced,
     ResourcesShort,
@@ -326,6 +358,10 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     RankHeard,
     RankExited,
     StallReported,
+    SparesOffered,
+    SparesRecalled,
+    SpareSeen,
+    SpareEnded,
     CancelRequested,
     SuspendRequested,
     ResumeRequested,

@@ -26,12 +26,23 @@ def container_hold_s(spec: JobSpec, policy: RecoveryPolicy) -> int:
     return policy.container_hold_s if wanted and possible and not policy.observe_only else 0
 
 
-def keeps_containers(job: Job, purpose: StopPurpose, policy: RecoveryPolicy) -> bool:
+def keeps_containers(job: Job, purpose: StopPurpose, policy: RecoveryPolicy, leaving: str = "") -> bool:
     """Return whether the stop for `purpose` ends only the processes, so that the next attempt may use the containers.
 
-    Only a stop for a diagnosis that another attempt may follow. Ranks that cannot be held are stopped in ECS.
+    Only a stop for a diagnosis that another attempt may follow, or because one instance leaves the job. Ranks that
+    cannot be held are stopped in ECS.
+
+    Args:
+        job: the job before the stop.
+        purpose: the purpose of the stop.
+        policy: the policy.
+        leaving: the instance that the job must leave; "" for any other cause of the stop.
     """
-    if purpose is not StopPurpose.DIAGNOSE or job.status not in _MAY_HOLD or not job.attempts_left(policy):
+    if purpose is StopPurpose.RELAUNCH:
+        may_follow = leaving in job.instances and len(set(job.instances)) > 1
+    else:
+        may_follow = purpose is StopPurpose.DIAGNOSE and job.attempts_left(policy)
+    if job.status not in _MAY_HOLD or not may_follow:
         return False
     ours = job.origin is Origin.SUBMITTED and not job.started_by_person and not job.is_observed(policy)
     return ours and container_hold_s(job.spec, policy) > 0
@@ -48,7 +59,7 @@ def stop_containers(job: Job, reason: str, context: DecisionContext) -> Step:
 
 
 def kept_instances(job: Job) -> tuple[str, ...]:
-    """Return the instances of the last attempt whose GPUs the next attempt may use before ECS shows them as free."""
+    """Return the instances of the last attempt whose containers the next attempt may use again."""
     if job.status is not JobStatus.RECOVERING or not job.held_attempt or job.held_attempt != job.attempt:
         return ()
     return tuple(instance for instance in job.instances if instance and instance not in job.let_go)

@@ -1,7 +1,8 @@
 """Restart in place: the next attempt starts in the containers of the attempt before.
 
 While the job is STOPPING with its ranks held, the evidence is collected. If the diagnosis restarts the job without the
-check of all instances, the next attempt uses the containers. If the diagnosis is undecided, the reports of the node
+check of all instances, the next attempt uses the containers. If the job was stopped because one instance leaves it, no
+evidence is needed: the others restart in place. If the diagnosis is undecided, the reports of the node
 agents since the failure decide, as in `gang_check.py`. Instances with a fault are replaced: only their ranks become new
 tasks. In every other case the containers are stopped in ECS, and the recovery goes on as without held ranks. The check
 of all instances reserves all GPUs, so it cannot run beside held tasks.
@@ -14,11 +15,12 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import gang_check, remedy_outcomes, repeat_offender
+from gpu_recovery.core.job.completion import unless_suspended
 from gpu_recovery.core.job.diagnosing import diagnosed
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.held_ranks import stop_containers
-from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.job.stopping import check_request
+from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.stopping import check_request, relaunch
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, PendingCommand, Step, replace_fields
 
@@ -30,6 +32,8 @@ def all_held(job: Job, event: events.AllRanksHeld, context: DecisionContext) -> 
     """Collect the evidence of a gang whose processes have ended, while its containers wait."""
     if not job.holding:
         return Ignore("the containers are being stopped")
+    if job.stop_purpose is StopPurpose.RELAUNCH:
+        return _without_the_leaving(job, context)
     if event.without_evidence:
         return stop_containers(job, f"{job.reason}; it shows no cause, so every instance is checked", context)
     if job.held_attempt == job.attempt:
@@ -45,6 +49,16 @@ def all_held(job: Job, event: events.AllRanksHeld, context: DecisionContext) -> 
     }
     reason = "every process has ended and the containers wait: reading the evidence"
     return Step(JobStatus.STOPPING, reason, changes, (commands.GatherEvidence(job.attempt),))
+
+
+def _without_the_leaving(job: Job, context: DecisionContext) -> Step:
+    """Restart in place a job that must leave one instance. Nothing has failed, so no evidence is needed."""
+    step = unless_suspended(job, relaunch(job, context))
+    again = _in_place(job, step, set(job.let_go))
+    if again is None:
+        return stop_containers(job, f"{job.stop_reason}; the containers are not used again", context)
+    reason = f"{again.reason}; the other ranks are {IN_PLACE}"
+    return replace(again, reason=reason, changes={**again.changes, "held_attempt": job.attempt})
 
 
 def diagnosed_while_held(job: Job, event: events.Diagnosed, context: DecisionContext) -> Step | Ignore:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import gang_check
+from gpu_recovery.core.job import gang_check, warm_spares
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
 from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
@@ -17,13 +17,15 @@ from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.published_events import utc_text
-from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 
 
 def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
     """Start the next attempt on the placed instances, and release the former instances that it does not use."""
     attempt = job.attempt + 1
     kept = set(kept_instances(job)) & set(event.instances)
+    warm = warm_spares.taken(job, attempt, event.instances)
+    warm_ranks = sum(spare.taken_by == attempt for spare in warm.get("spares", ()))
     launch = commands.LaunchAttempt(
         attempt,
         event.instances,
@@ -57,6 +59,9 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         "passed_since": None,
         "check_if_unused": "",
     }
+    changes |= warm
+    if job.ranks_in_place or kept or warm_ranks:
+        changes["ranks_in_place"] = len(kept) + warm_ranks
     if job.let_go:
         changes["let_go"] = ()
     chosen = set(event.instances)
@@ -71,6 +76,8 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
     reason = f"attempt {attempt} placed on {listed(event.instances)}"
     if kept:
         reason = f"{reason}; {len(kept)} of {len(event.instances)} rank(s) are restarted in place"
+    if warm_ranks:
+        reason = f"{reason}; {warm_ranks} rank(s) start on warm spares"
     return Step(JobStatus.SUBMITTING, reason, changes, orders)
 
 
@@ -193,7 +200,9 @@ def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -
     changes = {"launched": True, "launch_ended": True, "running_at": context.now}
     if job.incident_id is not None:
         reason = f"relaunched: {reason}"
-    return with_permission(Step(JobStatus.RUNNING, reason, changes), job, context)
+    runs = replace_fields(job, {"status": JobStatus.RUNNING})
+    orders = warm_spares.poke_if_missing(runs, context.policy)
+    return with_permission(Step(JobStatus.RUNNING, reason, changes, orders), job, context)
 
 
 def recovered(job: Job, event: events.TrainingContinued, context: DecisionContext) -> Step | Ignore:

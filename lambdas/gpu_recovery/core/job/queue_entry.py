@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpu_recovery.core.job import warm_spares
 from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
@@ -73,4 +74,7 @@ def _entry(job: Job) -> Entry:
         in_place=bool(kept_instances(job)),
         let_go=job.let_go,
         passed_since=job.passed_since,
+        spares=tuple(spare.instance_id for spare in job.spares if spare.waits),
+        ready=warm_spares.ready_instances(job),
+        asks_spares=spec.warm_spares or 0,
     )

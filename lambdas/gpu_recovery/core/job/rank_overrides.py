@@ -17,6 +17,8 @@ from gpu_recovery.core.task import LAUNCH_SIGNATURE
 
 HOLD_S = "GPU_RECOVERY_HOLD_S"
 """Variable with the seconds for which `gpu-recovery-run` keeps the container of a failed rank."""
+WARM = "GPU_RECOVERY_WARM"
+"""Variable that lets `gpu-recovery-run` wait for the start of a rank before it runs its command."""
 IN_PLACE_VARIABLES = (
     "ATTEMPT",
     "RANK",
@@ -74,6 +76,7 @@ def rank_environment(spec: JobSpec, plan: Plan, rank: int, master_ip: str, signa
         **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
         **({LAUNCH_SIGNATURE: signature} if plan.signed else {}),
         **({HOLD_S: str(plan.hold_s)} if plan.hold_s else {}),
+        **({WARM: "1"} if plan.is_warm else {}),
     }
 
 

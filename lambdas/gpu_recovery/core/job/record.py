@@ -34,6 +34,7 @@ __all__ = [
     "Origin",
     "StopPurpose",
     "Suspicion",
+    "WarmSpare",
 ]
 
 
@@ -136,6 +137,35 @@ class Suspicion:
         return not self.proved and not self.elsewhere
 
 
+@frozen_dataclass()
+class WarmSpare:
+    """A container of the job that waits on an instance for a rank of a later attempt, see `warm_spares.py`.
+
+    Attributes:
+        number: the rank that its task carries: above all ranks of the gang, and never used again within the job.
+        attempt: the attempt during which it was started. Its task and its claim carry this attempt.
+        epoch: the epoch of the instance when it was offered.
+        task_id: its ECS task; "" before the task is known.
+        runs: whether its container runs.
+        leaves: whether it is being ended.
+        taken_by: the attempt that was placed on it; 0 while it waits.
+    """
+
+    instance_id: str
+    number: int
+    attempt: int
+    epoch: int
+    task_id: str = ""
+    runs: bool = False
+    leaves: bool = False
+    taken_by: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits, or will wait, for a rank."""
+        return not (self.leaves or self.taken_by)
+
+
 @frozen_dataclass()  # without slots, so that it is copied fast, see `core/state_machine.py`
 class ListedJob:
     """The record of a job without its commands and its history, as lists of jobs hold it.
@@ -183,6 +213,12 @@ class ListedJob:
     """The last attempt whose processes have ended while containers were kept; 0: none."""
     let_go: tuple[str, ...] = ()
     """Instances of the held attempt whose containers are not used again."""
+    ranks_in_place: int = 0
+    """Number of ranks of the current attempt that were placed on a container of an earlier attempt or a warm spare."""
+    spares: tuple[WarmSpare, ...] = ()
+    """The warm spares whose end is not known, also those that an attempt has taken."""
+    spares_started: int = 0
+    """Number of warm spares that were started for the job."""
     claims_kept: bool = False
     """Whether the job ended while the end of some ranks was not confirmed. The instances of these ranks stay claimed
     until their end is confirmed."""

@@ -73,7 +73,9 @@ RESOURCE_MAX, RESOURCES_MAX, RESOURCE_NAME_CHARACTERS_MAX = 1_000_000, 16, 64
 """Upper bounds of the amount of a Ray resource, of the number of resources, and of the characters of a name."""
 ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
 """Fields that only a job on Ray may have."""
-ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place")
+WARM_SPARES_MAX = 8
+"""Largest number of warm spares of a job."""
+ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place", "warm_spares")
 """Fields that only a job on ECS may have."""
 
 
@@ -109,6 +111,8 @@ class JobSpec:
         progress_timeout_s: seconds without progress after which the job counts as hung; None: the policy decides.
         restart_in_place: whether the job is restarted in its containers where that is possible; None: as the policy
             of the deployment says.
+        warm_spares: number of idle instances on which containers of the job wait for a lost rank; None: as the policy
+            of the deployment says.
         timeouts: known timeouts of the ranks, by variable or option and in its unit (`core/job/timeout_order.py`).
     """
 
@@ -136,4 +140,5 @@ class JobSpec:
     name: str = ""
     progress_timeout_s: int | None = None
     restart_in_place: bool | None = None
+    warm_spares: int | None = None
     timeouts: Mapping[str, int] = field(default_factory=dict)

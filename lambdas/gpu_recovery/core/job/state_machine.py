@@ -25,6 +25,7 @@ from gpu_recovery.core.job import (
     recovering,
     stopping,
     suspension,
+    warm_spares,
 )
 from gpu_recovery.core.job.adoption import newer_task
 from gpu_recovery.core.job.assessment import incident_since
@@ -125,6 +126,8 @@ def decide_by(
 
 def outdated_reason(job: Job, event: events.JobEvent) -> str:
     """Return why the event is outdated, or "" if it applies to the current record."""
+    if isinstance(event, events.SpareSeen | events.SpareEnded):
+        return ""  # fenced by the number of the warm spare
     if event.attempt != job.attempt:
         return f"about attempt {event.attempt}, the job is at {job.attempt}"
     if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested):
@@ -155,6 +158,7 @@ def decision_after(
     job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPolicy, now: datetime
 ) -> Decision[Job]:
     """Return the decision after `step`: new record, commands and quota. A change of status is published as an event."""
+    step = warm_spares.without_use(job, step)
     if step.status != job.status or job.version == 0:
         data = {
             "job_id": job.job_id,
@@ -287,7 +291,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.AttemptLaunched): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
-    (_S.STOPPING, events.AllRanksHeld): Transition.to(in_place.all_held, _S.STOPPING),
+    (_S.STOPPING, events.AllRanksHeld): Transition.to(in_place.all_held, _S.STOPPING, _S.RECOVERING),
     (_S.STOPPING, events.Diagnosed): Transition.to(in_place.diagnosed_while_held, _S.STOPPING, _S.RECOVERING),
     (_S.STOPPING, events.PassiveEvidenceCollected): Transition.to(in_place.seen_while_held, _S.STOPPING, _S.RECOVERING),
     (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
@@ -313,6 +317,16 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.RECOVERING, _S.FAILED),
     (_S.FAILED, events.AllRanksStopped): Transition.to(stopping.late_end, _S.FAILED),
     (_S.FAILED, events.CancelRequested): Transition.to(stopping.cancel_failed, _S.FAILED),
+    (_S.RUNNING, events.SparesOffered): Transition.to(warm_spares.offered, _S.RUNNING),
+    **{
+        (status, events.SparesRecalled): Transition.to(warm_spares.recalled, status)
+        for status in (*_UNDER_WAY, *_LEAVING, *_CHECKED)
+    },
+    **{
+        (status, event): Transition.to(decide, status)
+        for status in JobStatus
+        for event, decide in ((events.SpareSeen, warm_spares.seen), (events.SpareEnded, warm_spares.ended))
+    },
     **{(status, events.NewerTaskSeen): Transition.to(newer_task, _S.SUBMITTED) for status in _ENDED},
 }
 """Transitions by status and event: the function that decides and the statuses it may lead to."""
@@ -367,6 +381,10 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("its missing heartbeat is being examined", events.TrainingContinued, _S.LOST),
     **ignored("the gang is leaving already", events.TrainingContinued, *_LEAVING),
     **ignored("the attempt has ended", events.TrainingContinued, *_NO_RANKS),
+    **ignored(
+        "the job does not run", events.SparesOffered, *(status for status in JobStatus if status is not _S.RUNNING)
+    ),
+    **ignored("it has no warm spares", events.SparesRecalled, *_IN_QUEUE, *_ENDED),
     **ignored("the job has ended", events.SuspendRequested, *_ENDED),
     **ignored("the job has ended", events.ResumeRequested, *_ENDED),
     **ignored("it is not suspended", events.ResumeRequested, *_QUEUED, *_UNDER_WAY, _S.RECOVERING),

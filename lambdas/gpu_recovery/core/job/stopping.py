@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender
+from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender, warm_spares
 from gpu_recovery.core.job.assessment import purpose_of
 from gpu_recovery.core.job.completion import (
     failed,
@@ -110,7 +110,9 @@ def _relaunch_elsewhere(
     job: Job, cause: CloseCause, event: events.InstanceNeedsRepair | events.InstanceLeaving, context: DecisionContext
 ) -> Step | Ignore:
     """Relaunch the job for an uncounted cause. If the job is only observed, record the instance to leave once."""
-    step = relaunch_or_fail(job, cause, event.sentence, context)
+    if event.instance_id not in job.instances and (spares := warm_spares.spare_on(job, event.instance_id)):
+        return warm_spares.released(job, spares, event.sentence)
+    step = relaunch_or_fail(job, cause, event.sentence, context, leaving=event.instance_id)
     if not job.is_observed(context.policy):
         return step
     if event.instance_id in job.to_leave:
@@ -140,13 +142,18 @@ def relaunch_or_fail(
     context: DecisionContext,
     failure: RankFailure | None = None,
     purpose: StopPurpose = StopPurpose.RELAUNCH,
+    leaving: str = "",
 ) -> Step:
-    """Stop the gang for an uncounted cause, or fail the job if the cause has occurred too often."""
+    """Stop the gang for an uncounted cause, or fail the job if the cause has occurred too often.
+
+    Args:
+        leaving: the instance that the job must leave, if that is the cause.
+    """
     most = context.policy.uncounted_relaunches_max
     if job.attempts_uncounted.get(cause, 0) >= most:
         too_often = f"{reason}; this was relaunch {most} for this cause"
         return stop(job, StopPurpose.FAIL, too_often, context, failure=failure)
-    return stop(job, purpose, reason, context, cause, failure)
+    return stop(job, purpose, reason, context, cause, failure, leaving)
 
 
 def stop(
@@ -156,12 +163,15 @@ def stop(
     context: DecisionContext,
     cause: CloseCause | None = None,
     failure: RankFailure | None = None,
+    leaving: str = "",
 ) -> Step:
     """Order the gang to stop. A stop for a diagnosis opens an incident and notifies operators."""
-    holding = keeps_containers(job, purpose, context.policy)
+    holding = keeps_containers(job, purpose, context.policy, leaving)
     changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
     if holding != job.holding:
         changes["holding"] = holding
+    if holding and leaving:
+        changes["let_go"] = (leaving,)
     orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt, hold=holding),)
     if failure is not None:
         changes["failure"] = failure
@@ -431,4 +441,8 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
     if lasted and job.unchecked:
         changes["unchecked"] = 0
-    return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))
+    orders = (
+        *unless_pending(job, commands.ObserveAttempt(job.attempt)),
+        *warm_spares.poke_if_missing(job, context.policy),
+    )
+    return Step(job.status, job.reason, changes, orders)

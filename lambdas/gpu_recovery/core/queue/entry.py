@@ -41,6 +41,8 @@ class Entry:
     name:        the name that the user gave the job; "" without a name, and in an entry of an older release.
     in_place:    containers of its last attempt wait for the next; not those on the instances of `let_go`.
     passed_since: since when it could have started without the jobs that passed it in the queue.
+    spares:      instances of its warm spares; `ready` are those on which a rank can start.
+    asks_spares: number of warm spares that the job itself asks for; 0: none, or as many as the deployment says.
     """
 
     job_id: str
@@ -83,11 +85,15 @@ class Entry:
     in_place: bool = False
     let_go: tuple[str, ...] = ()
     passed_since: datetime | None = None
+    spares: tuple[str, ...] = ()
+    ready: tuple[str, ...] = ()
+    asks_spares: int = 0
 
     @property
     def kept(self) -> tuple[str, ...]:
         """Return the instances with GPUs that only this job may use again, because its containers wait there."""
-        return tuple(name for name in self.instances if name not in self.let_go) if self.in_place else ()
+        held = tuple(name for name in self.instances if name not in self.let_go) if self.in_place else ()
+        return (*held, *self.ready) if self.recovering else held
 
     @property
     def quota_key(self) -> QuotaKey:

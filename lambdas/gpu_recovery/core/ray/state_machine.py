@@ -191,6 +191,10 @@ _OF_INSTANCES = (
     events.StallReported,
     events.ProgressStopped,
     events.TrainingContinued,
+    events.SparesOffered,
+    events.SparesRecalled,
+    events.SpareSeen,
+    events.SpareEnded,
 )
 """Events about ranks and instances of ours."""
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {

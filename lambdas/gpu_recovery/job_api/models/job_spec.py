@@ -26,6 +26,7 @@ from gpu_recovery.core.job.spec import (
     SUSPEND_GRACE_S_MAX,
     VARIABLE,
     VARIABLES_OF_PROGRAMS,
+    WARM_SPARES_MAX,
     Backend,
 )
 from gpu_recovery.core.queue.priority import Priority
@@ -207,6 +208,7 @@ class JobSpec(RequestModel):
         | None
     ) = None
     restart_in_place: bool | None = None
+    warm_spares: Annotated[int, Whole(0, WARM_SPARES_MAX)] | None = None
     image: Annotated[str, Matching(IMAGE, "a container image: registry/repository:tag or @digest")] | None = None
     template: (
         Annotated[str, Choice([verl_template.VERL], f"is unknown; the only template is {verl_template.VERL}")] | None

@@ -140,6 +140,9 @@ class Job(JobSummary):
     progress_timeout_s: int | None
     suspend_grace_s: int
     checkpoint_dir: str
+    restart_in_place: bool
+    ranks_in_place: int
+    warm_spares: list[str]
     suspended_for: str | None
     suspended_at: Time | None
     ran_s: int

@@ -1,0 +1,78 @@
+"""Offer idle instances for warm spares while no job waits for GPUs, and recall warm spares for a job that waits.
+
+An offer reserves nothing: the claim of the instance is a conditional write. A job asks by waking the scheduler with its
+own id, after its start and with each poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpu_recovery.core import events
+from gpu_recovery.core.cluster_snapshot import is_usable
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
+from gpu_recovery.core.job import warm_spares
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.policy import duration
+from gpu_recovery.core.queue.entry import Entry
+from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
+from gpu_recovery.recovery import Recovery
+
+_SHORT_OF_GPUS = (RejectionKind.GPUS, RejectionKind.HELD, RejectionKind.ROOM)
+"""What a waiting job lacks if instances that are released may help."""
+
+
+def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
+    """Offer idle instances to those of these jobs that lack warm spares. Return the number of offers.
+
+    Only instances whose agent has reported lately are offered: the agent starts a rank in the container.
+    """
+    able = [entry.job_id for entry in asking if entry.works and (entry.asks_spares or recovery.policy.warm_spares)]
+    loaded = (recovery.store.load_job(name) for name in able)
+    jobs = [job for job in loaded if job is not None and warm_spares.missing(job, recovery.policy)]
+    if not jobs:
+        return 0
+    listed = recovery.store.instances_in((InstanceStatus.AVAILABLE,), [])
+    idle = {one.instance_id: one for one in listed if is_usable(one) and not one.claims and not one.reserved_for}
+    recent = recovery.clock() - duration(recovery.policy.suspect_s)
+    beats = recovery.store.load_heartbeats(sorted(idle)) if idle else {}
+    idle = {name: one for name, one in idle.items() if name in beats and beats[name].seen_at >= recent}
+    offers = 0
+    for job in jobs:
+        chosen = _chosen(job, idle)[: warm_spares.missing(job, recovery.policy)]
+        if not chosen:
+            continue
+        offers += 1
+        offered = events.SparesOffered(
+            at=recovery.clock(),
+            attempt=job.attempt,
+            instances=tuple(one.instance_id for one in chosen),
+            epochs=tuple(one.epoch for one in chosen),
+        )
+        recovery.handle(job.job_id, offered)
+        idle = {name: one for name, one in idle.items() if one not in chosen}
+    return offers
+
+
+def _chosen(job: Job, idle: Mapping[str, ListedInstance]) -> list[ListedInstance]:
+    """Return the idle instances that the job may use, those without a history of faults first."""
+    fit = [
+        one
+        for one in idle.values()
+        if one.group == job.spec.group
+        and one.gpus >= job.spec.gpus_per_node
+        and one.departure is None
+        and one.instance_id not in job.left_out
+    ]
+    return sorted(fit, key=lambda one: (len(one.past), one.instance_id))
+
+
+def recall(recovery: Recovery, entries: Mapping[str, Entry], placement: Placement) -> int:
+    """Recall all warm spares if a job waits for GPUs. Return the number of jobs that had some."""
+    first = next((one.job_id for one in placement.rejected if one.short_of in _SHORT_OF_GPUS), "")
+    first = first or next((one.for_job for one in placement.suspensions), "")
+    owners = [entry for entry in entries.values() if entry.spares and not entry.waits] if first else []
+    for entry in owners:
+        why = f"{first} waits for GPUs"
+        recovery.handle(entry.job_id, events.SparesRecalled(at=recovery.clock(), attempt=entry.attempt, sentence=why))
+    return len(owners)

@@ -1,0 +1,178 @@
+"""Warm spares in the simulated world: a lost rank starts in a waiting container, and the queue gets it back at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset
+
+from sandbox.cluster.model.records import Task
+from simulator.cloud.log_output import LogStory
+from simulator.world import World
+
+POLICY = replace(PRESETS[Preset.ADAPTIVE], restart_in_place=True, pending_retry_s=1, warm_spares=1)
+
+
+def running(instances: int = 4, policy: Any = POLICY, **more: Any) -> tuple[World, str]:
+    """A world whose gang of two runs, with as many warm spares as the policy says. The agents report after 15 s."""
+    world = World(instances=instances, policy=policy, agents=True, diagnose=True, **more)
+    job_id = world.submit(nnodes=2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.until(lambda: len(spares(world, job_id)) == policy.warm_spares, "no warm spare", 900)
+    world.let_pass(60)
+    return world, job_id
+
+
+def loses_a_gpu(world: World, job_id: str) -> str:
+    """End rank 1 with an error of its GPU, and return its instance."""
+    sick = world.job(job_id).instances[1]
+    world.log_output.next[sick] = LogStory.ECC
+    world.exit(job_id, 1, 1)
+    return sick
+
+
+def runs_again(world: World, job_id: str, attempt: int = 2) -> None:
+    """Let time pass until this attempt of the job runs."""
+    job = world.job
+    world.until(
+        lambda: job(job_id).attempt == attempt and job(job_id).status is JobStatus.RUNNING, "it does not run again"
+    )
+
+
+def spares(world: World, job_id: str) -> list[Task]:
+    """The tasks that wait as warm spares."""
+    held = world.fleet.ranks.held
+    return [task for task in world.ranks(job_id) if task.task_id in held and held[task.task_id].code is None]
+
+
+def succeeds(world: World, job_id: str) -> None:
+    """Let the gang train for ten minutes and end it: no container and no claim is left."""
+    world.let_pass(600)
+    world.finish(job_id)
+    assert world.until_end(job_id).status is JobStatus.SUCCEEDED, world.transcript.text()
+    world.until(lambda: not world.ranks(job_id), "a container is left", 120)
+    world.until(lambda: not any(job_id in one.claims for one in world.instances()), "a claim is left", 120)
+    world.check_end()
+
+
+def starts(world: World) -> int:
+    """Number of tasks of jobs that were started."""
+    return len([step for step in world.calls("RunTask") if "--a" in step.given["startedBy"]])
+
+
+def test_a_lost_rank_starts_in_the_container_of_a_warm_spare() -> None:
+    """No task is started for the second attempt, and a new spare follows while the job runs."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    assert starts(world) == 3 and spare.instance_id not in world.job(job_id).instances
+    at, sick = world.timeline.now, loses_a_gpu(world, job_id)
+    runs_again(world, job_id)
+    assert starts(world) == 3
+    assert (world.timeline.now - at).total_seconds() < 20
+    job = world.job(job_id)
+    assert spare.instance_id in job.instances and sick not in job.instances and job.ranks_in_place == 2
+    world.until(lambda: len(spares(world, job_id)) == 1, "no new spare", 600)
+    succeeds(world, job_id)
+
+
+def test_without_the_setting_no_container_waits() -> None:
+    """The setting is off in both presets."""
+    assert not any(preset.warm_spares for preset in PRESETS.values())
+    world, job_id = running(policy=replace(POLICY, warm_spares=0))
+    assert not spares(world, job_id) and starts(world) == 2
+    succeeds(world, job_id)
+
+
+def test_a_warm_spare_gives_way_to_a_job_that_waits() -> None:
+    """Nobody is suspended for it, and the spare comes back when the other job has ended."""
+    world, job_id = running(instances=3)
+    assert len(spares(world, job_id)) == 1
+    other = world.submit(nnodes=1)
+    world.until_status(other, JobStatus.RUNNING)
+    assert not spares(world, job_id) and world.job(job_id).attempt == 1
+    world.let_pass(300)
+    assert not spares(world, job_id)
+    world.finish(other)
+    world.until_end(other)
+    world.until(lambda: len(spares(world, job_id)) == 1, "the spare does not come back", 300)
+    succeeds(world, job_id)
+
+
+@pytest.mark.parametrize("ends", ["cancel", "suspend"])
+def test_a_job_that_leaves_ends_its_warm_spares(ends: str) -> None:
+    """Their GPUs come back after the confirmed end."""
+    world, job_id = running()
+    getattr(world, ends)(job_id)
+    world.until(lambda: not world.ranks(job_id), "a container is left", 120)
+    world.until(lambda: not any(instance.claims for instance in world.instances()), "a claim is left", 120)
+    if ends == "suspend":
+        world.resume(job_id)
+        runs_again(world, job_id)
+        world.finish(job_id)
+        world.until_end(job_id)
+    world.let_pass(120)
+    world.check_end()
+
+
+def test_a_warm_spare_whose_host_dies_is_forgotten_and_replaced() -> None:
+    """The job runs on."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    world.fleet.end(spare, None)
+    world.until(lambda: [one.task_id for one in spares(world, job_id)] not in ([], [spare.task_id]), "no spare", 600)
+    assert world.job(job_id).attempt == 1
+    succeeds(world, job_id)
+
+
+def test_a_warm_spare_on_an_instance_that_leaves_is_given_back() -> None:
+    """A Spot notice for the spare stops no rank."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    world.fleet.interrupt(world.cluster.instances[spare.instance_id])
+    world.let_pass(60)
+    job = world.job(job_id)
+    assert (job.status, job.attempt) == (JobStatus.RUNNING, 1)
+    assert spare.task_id not in [one.task_id for one in spares(world, job_id)]
+    succeeds(world, job_id)
+
+
+def test_a_warm_spare_that_does_not_start_costs_an_uncounted_attempt_at_most() -> None:
+    """Its agent dies as the start is on its way: the job goes on elsewhere."""
+    world, job_id = running(instances=5)
+    (spare,) = spares(world, job_id)
+    assert world.agents is not None
+    world.agents.ended.add(spare.instance_id)
+    loses_a_gpu(world, job_id)
+    world.until(
+        lambda: world.job(job_id).status is JobStatus.RUNNING and world.job(job_id).attempt > 1, "it hangs", 3_600
+    )
+    assert world.job(job_id).attempts_counted <= 2
+    succeeds(world, job_id)
+
+
+def test_an_instance_with_a_spare_is_usable_again_after_the_job() -> None:
+    """The sick instance is checked while the spare works in its place."""
+    world, job_id = running()
+    sick = loses_a_gpu(world, job_id)
+    runs_again(world, job_id)
+    world.let_pass(600)
+    record = world.store.load_instance(sick)
+    assert record is not None and record.status is InstanceStatus.AVAILABLE
+    succeeds(world, job_id)
+
+
+def test_a_warm_spare_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:
+    """Otherwise its GPUs would stay claimed for ever, and the command would be tried for ever."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    world.fleet.stuck.add(spare.instance_id)
+    world.finish(job_id)
+    world.until_end(job_id)
+    world.until(lambda: world.fleet.boots[spare.instance_id] == 1, "it is not rebooted", 3_600)
+    world.until(lambda: not any(job_id in one.claims for one in world.instances()), "a claim is left", 1_200)
+    world.let_pass(600)
+    world.check_end()
