@@ -266,6 +266,14 @@ def test_a_gpu_that_is_gone_from_the_list_is_missed(node: Node, watched: Watched
     assert watched.health(gpus_before=2) == gpu_health.GpuHealthStatus("impaired", "1 of 2 GPUs are present")
 
 
+def test_a_list_without_a_gpu_is_never_well(node: Node, watched: Watched) -> None:
+    """A driver that knows no GPU answers without an error. Nothing was read, so nothing is known."""
+    node.set_nvml(gpus=[])
+    assert watched.reading()["count"] == 0
+    assert watched.health() == gpu_health.GpuHealthStatus("unknown", "NVML lists no GPU")
+    assert watched.health(gpus_before=1) == gpu_health.GpuHealthStatus("impaired", "0 of 1 GPUs are present")
+
+
 def test_a_reader_that_hangs_is_killed_once_and_another_asks_when_it_is_gone(node: Node, watched: Watched) -> None:
     """Past the deadline the health is impaired, and says for how long; afterwards it is well again."""
     sensor = watched.sensor
