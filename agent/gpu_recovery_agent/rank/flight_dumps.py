@@ -33,7 +33,7 @@ from ..flight_recorder.pickled import Unreadable
 from ..flight_recorder.reports import reports
 from .background import Background
 from .files import RankIdentity, whole
-from .process import SignalPolicy
+from .process import POLL_S, SignalPolicy
 from .shared_folder import is_shared
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -44,6 +44,8 @@ OLD_DEFAULT, DEFAULT = "/tmp/nccl_trace_rank_", "torch/comm_lib_trace_rank_"
 HOLD_S = 3.0
 """Seconds that SIGTERM waits for requested dumps. PyTorch looks at its pipe once a second
 (TORCH_NCCL_COORD_CHECK_MILSEC)."""
+HELD_POLL_S = 0.2
+"""Seconds between two looks for the requested dumps. SIGTERM goes out at the third look that finds them."""
 WATCH_S = 5.0
 """Seconds between two looks at the folders of the dumps. So accurate are the age of a dump and the wait in it: the time
 of the file may be that of a file server."""
@@ -292,6 +294,10 @@ class DumpsFirst:
             self._held = False
             return signal.SIGTERM
         return number
+
+    def poll_s(self) -> float:
+        """Return the seconds until `due` should be called again."""
+        return HELD_POLL_S if self._held else POLL_S
 
     def _after_dumps(self, number: int) -> int:
         if number == signal.SIGTERM and not self._begun:

@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -50,7 +50,7 @@ class SignalPolicy(Protocol):
         """Return the signal to send after this process received `number`, a signal of FORWARDED."""
 
     def due(self) -> int:
-        """Return the signal that is due now. It is called every POLL_S."""
+        """Return the signal that is due now. It is called every POLL_S at least."""
 
 
 class Command:
@@ -83,12 +83,17 @@ class Command:
             os.write(self._gate, b"g")
         os.close(self._gate)
 
-    def wait(self, policy: SignalPolicy) -> Ended:
-        """Signal the command's group as `policy` decides and reap orphans until the command has ended."""
+    def wait(self, policy: SignalPolicy, poll_s: Callable[[], float]) -> Ended:
+        """Signal the command's group as `policy` decides and reap orphans until the command has ended.
+
+        Args:
+            policy: decides the signals.
+            poll_s: returns the seconds until the next check whether a signal is due.
+        """
         while True:
             if (ended := self._reaped()) is not None:
                 return ended
-            received = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, POLL_S)
+            received = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, poll_s())
             if received is not None and received.si_signo != signal.SIGCHLD:
                 self._signal(policy.on_signal(received.si_signo))
             self._signal(policy.due())

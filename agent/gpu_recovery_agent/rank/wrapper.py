@@ -203,7 +203,8 @@ def _once(
             delay_s = 0.0 if timeouts.forwards else min(HOLD_S, rest_s / 2)
             order = files.order if files else _no_order
             by_order = EndedByOrder(suspension, order, attempt_of(files.rank) if files else 0, print_line)
-            ended = command.wait(DumpsFirst(by_order, dumps, delay_s))
+            policy = DumpsFirst(by_order, dumps, delay_s)
+            ended = command.wait(policy, policy.poll_s)
             status = suspension.status(ended)
             is_held = files is not None and _is_held(files, suspension, status, by_order.is_ordered)
             if files and not is_held:

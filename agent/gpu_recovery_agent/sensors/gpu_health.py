@@ -85,6 +85,8 @@ def gpu_health_of(
     if isinstance(error, dict):
         status = IMPAIRED if error.get("code") in ERRORS or gpus_before else UNKNOWN
         return GpuHealthStatus(status, str(error.get("text", ""))[:SENTENCE_MAX])
+    if not gpus_in(reading) and not gpus_before:
+        return GpuHealthStatus(UNKNOWN, "NVML lists no GPU")
     driver = reading.get("driver")
     sentences = [text for gpu in gpus_in(reading) for text in _of_a_gpu(gpu, driver)]
     if reading.get("count", 0) < gpus_before:

@@ -2,6 +2,7 @@
 
 The file that FAKE_NVML names is read at every question, so that a GPU can break while it is watched: `gpus` with what
 differs from a healthy one, `init` an error to begin with, `hang` the name of a function that never returns.
+Values, their types and errors are those of a real library; tests/recorded_gpu compares them with its records.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def _real() -> Any:
 
 real = _real()
 globals().update({name: value for name, value in vars(real).items() if not name.startswith("__")})
+LINK_FIELDS = frozenset({38, 45, 52, 59, 208, 211, 213, 214, 215})
+"""Fields of NVLink, without a value where NVLink is switched off (`links` "")."""
 """`mig` None: this GPU knows none. `link_fields`: counters by field and link, "208/1", from NVLink 5 on."""
 HEALTHY: dict[str, Any] = {
     "ecc": [0, 0, 0, 0],
@@ -47,7 +50,7 @@ HEALTHY: dict[str, Any] = {
     "utilization": 0,
     "reasons": 1,
     "raises": {},
-    "mig": None,
+    "mig": False,
     "link_fields": {},
 }
 
@@ -61,6 +64,8 @@ def _asked(function: str, index: int | None = None) -> dict[str, Any]:
     behaviour = _behaviour()
     if behaviour.get("hang") == function:
         threading.Event().wait()
+    if index is not None and not 0 <= index < len(behaviour["gpus"]):
+        raise real.NVMLError(real.NVML_ERROR_INVALID_ARGUMENT)
     gpu = {**HEALTHY, **(behaviour["gpus"][index] if index is not None else {})}
     code = {**behaviour.get("raises", {}), **gpu["raises"]}.get(function, gpu["raises"].get("*"))
     if code is not None:
@@ -108,16 +113,21 @@ def nvmlDeviceGetName(handle: int) -> str:
 
 def nvmlDeviceGetFieldValues(handle: int, fields: list[Any]) -> list[Any]:
     gpu = _asked("nvmlDeviceGetFieldValues", handle)
-    known = {230: gpu["action"], real.NVML_FI_DEV_MEMORY_TEMP: 50}
+    known = {230: gpu["action"], real.NVML_FI_DEV_MEMORY_TEMP: 50, **dict.fromkeys(LINK_FIELDS, gpu["link_errors"])}
     values = []
     for field in fields:
-        number = field[0] if isinstance(field, tuple) else field
+        number, link = field if isinstance(field, tuple) else (field, 0)
         value = real.c_nvmlFieldValue_t()
         value.fieldId, value.valueType = number, real.NVML_VALUE_TYPE_UNSIGNED_INT
-        code = gpu["raises"].get(str(number), 0)
-        value.nvmlReturn = code
-        link = field[1] if isinstance(field, tuple) else 0
-        value.value.uiVal = gpu["link_fields"].get(f"{number}/{link}", known.get(number, gpu["link_errors"]))
+        value.nvmlReturn = gpu["raises"].get(str(number), 0)
+        if number not in known:
+            value.nvmlReturn = real.NVML_ERROR_INVALID_ARGUMENT
+        elif number in LINK_FIELDS and not gpu["links"]:
+            value.nvmlReturn = real.NVML_ERROR_NOT_SUPPORTED
+        if value.nvmlReturn:
+            value.valueType = 0
+        else:
+            value.value.uiVal = gpu["link_fields"].get(f"{number}/{link}", known[number])
         values.append(value)
     return values
 
@@ -137,7 +147,10 @@ def nvmlDeviceGetRetiredPagesPendingStatus(handle: int) -> int:
 
 def nvmlDeviceGetSramEccErrorStatus(handle: int, status: Any) -> None:
     """`status` is a pointer, as the library has it: the real binding does not make one of a structure."""
-    status._obj.bThresholdExceeded = _asked("nvmlDeviceGetSramEccErrorStatus", handle)["sram"]
+    exceeded = _asked("nvmlDeviceGetSramEccErrorStatus", handle)["sram"]
+    if not hasattr(status, "_obj"):
+        raise real.NVMLError(real.NVML_ERROR_INVALID_ARGUMENT)
+    status._obj.bThresholdExceeded = exceeded
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> Any:

@@ -8,16 +8,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery_agent.flight_recorder.dump_files import dump_files
-from gpu_recovery_agent.rank import flight_dumps
+from gpu_recovery_agent.rank import flight_dumps, process
 from gpu_recovery_agent.rank.delivery import Delivery
 from gpu_recovery_agent.rank.files import RankIdentity
-from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps
+from gpu_recovery_agent.rank.flight_dumps import HELD_POLL_S, HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps
 from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
@@ -236,6 +237,23 @@ def test_sigterm_waits_for_the_dumps_it_asked_for() -> None:
     assert found.due() == 0
     dumps.there = True
     assert (found.due(), found.due(), dumps.asked) == (signal.SIGTERM, 0, 1)
+
+
+def test_while_sigterm_waits_the_dumps_are_looked_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dump counts at the third look: on a real GPU the looks of half a second cost more than the dump itself."""
+    dumps, waited, sent = Dumps(True), [], []
+    found = policy(Signals(signal.SIGTERM), dumps, [0.0])
+
+    def passes(_: Any, seconds: float) -> None:
+        waited.append(seconds)
+        dumps.there = len(waited) == 3
+
+    monkeypatch.setattr(process.signal, "sigtimedwait", passes)
+    ended = process.Ended(signal=signal.SIGTERM)
+    command: Any = SimpleNamespace(_reaped=lambda: ended if len(waited) == 4 else None, _signal=sent.append)
+    assert process.Command.wait(command, found, found.poll_s) is ended
+    assert waited == [process.POLL_S, HELD_POLL_S, HELD_POLL_S, process.POLL_S]
+    assert sent == [0, 0, signal.SIGTERM, 0]
 
 
 def test_sigterm_does_not_wait_for_ever() -> None:

@@ -69,7 +69,7 @@ def test_a_healthy_gpu_is_read_whole(watched: Watched) -> None:
     }
     assert gpu["remapped"] == {"corrected": 0, "uncorrected": 0, "pending": False, "failure": False}
     assert (gpu["recovery_action"], gpu["links"], gpu["sram_threshold_exceeded"]) == (0, "11", False)
-    assert gpu["missing"] == {"Not Supported (3)": ["retirement_pending", "mig"]}
+    assert gpu["missing"] == {"Not Supported (3)": ["retirement_pending"]}
     assert watched.health() == gpu_health.GpuHealthStatus("ok")
 
 
@@ -216,13 +216,13 @@ def test_nvlink_5_without_a_link_that_is_up_asks_for_no_field(node: Node, watche
 @pytest.mark.parametrize("on", [True, False])
 def test_whether_a_gpu_is_divided_is_told(node: Node, watched: Watched, on: bool) -> None:
     """MIG on or off; a GPU that knows no MIG is neither. Switching it is another inventory."""
-    node.set_nvml(gpus=[{"mig": on}, {}])
+    node.set_nvml(gpus=[{"mig": on}, {"mig": None}])
     reading = watched.reading()
     divided, other = reading["gpus"]
     assert (divided["mig"], other["mig"]) == (on, None) and "mig" not in divided.get("missing", {}).get(
         "Not Supported (3)", []
     )
-    node.set_nvml(gpus=[{"mig": not on}, {}])
+    node.set_nvml(gpus=[{"mig": not on}, {"mig": None}])
     changed = watched.reading()
     assert gpu_health.digest(gpu_health.inventory(reading, None)) != gpu_health.digest(
         gpu_health.inventory(changed, None)
@@ -264,6 +264,14 @@ def test_a_gpu_that_is_gone_from_the_list_is_missed(node: Node, watched: Watched
     node.set_nvml(gpus=[{}])
     watched.reading()
     assert watched.health(gpus_before=2) == gpu_health.GpuHealthStatus("impaired", "1 of 2 GPUs are present")
+
+
+def test_a_list_without_a_gpu_is_never_well(node: Node, watched: Watched) -> None:
+    """A driver that knows no GPU answers without an error. Nothing was read, so nothing is known."""
+    node.set_nvml(gpus=[])
+    assert watched.reading()["count"] == 0
+    assert watched.health() == gpu_health.GpuHealthStatus("unknown", "NVML lists no GPU")
+    assert watched.health(gpus_before=1) == gpu_health.GpuHealthStatus("impaired", "0 of 1 GPUs are present")
 
 
 def test_a_reader_that_hangs_is_killed_once_and_another_asks_when_it_is_gone(node: Node, watched: Watched) -> None:

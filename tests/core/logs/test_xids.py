@@ -47,6 +47,20 @@ def test_numbers_of_memory_links_and_lost_gpus_are_those_of_nvidias_catalogue(ki
     assert found == codes
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/training/xid.cu:79: void fails(int): block: [0,0,0], thread: [0,0,0] assertion `x == 1` failed.",
+        'file "/training/xid.py", line 79, in <module>',
+        "/training/xid/reader.cpp:48: check failed",
+        "xid-fault.cc(94): error",
+    ],
+)
+def test_the_line_of_a_source_file_is_no_xid(line: str) -> None:
+    """A program for tests of XIDs is named after them."""
+    assert of_xid(line) is None
+
+
 @pytest.mark.parametrize("ago", ["54 minutes", "79 hours", "48 s", "3 days"])
 def test_a_time_before_a_quoted_line_of_the_driver_is_no_xid(ago: str) -> None:
     """Monitors quote the driver after words of their own."""

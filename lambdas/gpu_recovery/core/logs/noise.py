@@ -141,6 +141,7 @@ _fine(
     "initialization options|environment:|timeout(ms)|processgroupnccl created|torch_nccl|processgroup"
     "|async_error_handling|use_high_priority|enable_timing",
     r"processgroup\w*.{0,60}(?:initiali[sz]ation options|created|created with|environments?:)"
+    r"|processgroup\w* preparing to dump debug info"
     r"|(?:\w+_)?timeout(?:\(ms\))?: ?\d+,? .{0,40}(?:use_high_priority|async_error_handling|enable_timing)"
     r"|torch_nccl_async_error_handling.{0,20}(?:set|: ?\d|=|default)|^\W{0,4}torch_nccl\w+ ?(?:set to|: ?\d|= ?\d)",
 )

@@ -13,7 +13,11 @@ _DRIVERS = re.compile(r"\bxid\b ?\(pci:[^)]{0,40}\): ?(\d{1,3})\b")
 """The driver's own form, which a monitor may quote after words and numbers of its own."""
 _CONDITION = re.compile(r"\bxidcriticalerror\b.{0,200}\{\"(\d{1,3})\": ?true")
 """Condition of a Kubernetes node by the event of NVML, with the numbers."""
-_XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b(?! ?(?:s|sec|min|minutes?|hours?|days?)\b)")
+_XID = re.compile(
+    r"\bxid\b ?(?:\([^)]{0,60}\))?(?:(?!\.[a-z]{1,4}[:\",(])[^\d\n]){0,24}(\d{1,3})\b"
+    r"(?! ?(?:s|sec|min|minutes?|hours?|days?)\b)"
+)
+"""The number may not be that of a line in a source file, as in `xid.cu:10` or `"xid.py", line 79`."""
 _FORMS = (_METRIC, _DRIVERS, _CONDITION, _XID)
 _SXID = re.compile(r"\bsxid\b")
 _NOT_FATAL = re.compile(r"\bnon-fatal\b|\bseverity 0\b")

@@ -66,10 +66,10 @@ _add("gloo", _T, "read timeout|write timeout", r"/gloo/\S{1,60}:\d{1,5}\] (?:rea
 _add(
     "c10d",
     _T,
-    "waiting for send/recv from rank|preparing to dump debug info|received a dump signal|desync debug: "
-    "|gil induced hang",
-    r"errors while waiting for send/recv from rank|processgroup\w{2,8} preparing to dump debug info"
-    r"|received a dump signal (?:due to|from)|\bdesync debug: .{0,40}didn't join|possible gil induced hang",
+    # "preparing to dump debug info" is noise: PyTorch also writes it when the wrapper of a rank asks for a dump.
+    "waiting for send/recv from rank|received a dump signal|desync debug: |gil induced hang",
+    r"errors while waiting for send/recv from rank|received a dump signal (?:due to|from)"
+    r"|\bdesync debug: .{0,40}didn't join|possible gil induced hang",
     _CASCADE,
 )
 _add("DeepEP", _T, "deepep", r"\bdeepep\b.{0,60} timeout (?:check failed|for|\()|\bdeepep\b.{0,60} timeout, ", _CASCADE)
