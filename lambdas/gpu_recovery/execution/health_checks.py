@@ -168,13 +168,15 @@ def confirm_end(context: ExecutionContext, instance: Instance, pending: PendingC
     """Record that the ranks on the instance have ended, independently of what ECS says about their tasks."""
     command: commands.ConfirmEnd = pending.command
     messages: list[FollowUp] = []
-    for rank in _ranks_on(context.store.load_plan(command.job_id, command.attempt), instance):
+    ranks = _ranks_on(context.store.load_plan(command.job_id, command.attempt), instance)
+    for rank in ranks:
         ending = Ending(EndingKind.INTERRUPTED, None, command.sentence)
         failure = RankFailure(rank, instance.instance_id, context.now, ending)
         update = context.store.add_stopped(command.job_id, command.attempt, rank, failure)
         event = stopped_event(update.progress, update.first_failure, context.now) if update else None
         messages += [FollowUp(command.job_id, event)] if event else []
-    job = context.store.load_job(command.job_id)
+    # An instance has a rank or a warm spare of an attempt. The job's record is large, so it is not read for a rank.
+    job = context.store.load_job(command.job_id) if not ranks else None
     for spare in job.spares if job is not None else ():
         if (spare.instance_id, spare.attempt) == (instance.instance_id, command.attempt):
             ended = events.SpareEnded(
