@@ -20,6 +20,13 @@ NO_VERSION = {"gpu-recovery-record": "--help"}
 """Commands that do not know `--version`, with the option that shows that they start."""
 
 
+NEED_TORCH = (
+    "gpu_recovery_run.memory_checkpoint.host_memory",
+    "gpu_recovery_run.memory_checkpoint.tensor_files",
+)
+"""Modules that only a training with PyTorch imports. The wheels do not require PyTorch."""
+
+
 class Wheel:
     """A built wheel: its project (`name`), `version`, oldest Python, `modules`, `scripts` and installed `files`."""
 
@@ -41,9 +48,10 @@ class Wheel:
 
     @property
     def modules(self) -> list[str]:
-        """Dotted names of the modules, without the programs `__main__`."""
+        """Dotted names of the modules, without the programs `__main__` and without NEED_TORCH."""
         paths = [Path(each).with_suffix("") for each in self.files if each.endswith(".py")]
-        return [".".join(path.parts).replace(".__init__", "") for path in paths if path.name != "__main__"]
+        names = [".".join(path.parts).replace(".__init__", "") for path in paths if path.name != "__main__"]
+        return [name for name in names if name not in NEED_TORCH]
 
 
 class Environment:

@@ -303,8 +303,13 @@ subprocess.Popen(["sleep", "600"], start_new_session=True)
 Path(sys.argv[1], "asks").touch()
 until(training.receive_suspend_command)
 subprocess.run(["sh", "-c", "for i in 1 2 3; do (true &); done"])
+def stat(process):
+    try:
+        return (process / "stat").read_text().split()
+    except OSError:  # it has ended since it was listed
+        return []
 def mine():
-    return [p for p in Path("/proc").glob("[0-9]*") if (p / "stat").read_text().split()[2:4] == ["Z", "1"]]
+    return [p for p in Path("/proc").glob("[0-9]*") if stat(p)[2:4] == ["Z", "1"]]
 until(lambda: not mine())
 Path(sys.argv[1], "first").write_text(Path("/proc/1/cmdline").read_text())
 training.go_suspend()
