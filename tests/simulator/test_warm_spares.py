@@ -128,6 +128,38 @@ def test_a_warm_spare_whose_host_dies_is_forgotten_and_replaced() -> None:
     succeeds(world, job_id)
 
 
+def test_warm_spares_that_end_at_once_are_not_started_again_and_again() -> None:
+    """An image whose containers end on these instances would otherwise be started without a pause."""
+    world, job_id = running()
+    known: set[str] = set()
+    before = starts(world)
+
+    def ends_each() -> bool:
+        for spare in spares(world, job_id):
+            known.add(spare.task_id)
+            world.fleet.end(spare, None)
+        return len(known) > 3
+
+    at = world.timeline.now
+    world.until(ends_each, "no further spare", 3_600)
+    assert (world.timeline.now - at).total_seconds() > 600
+    assert starts(world) - before == 3
+    world.let_pass(30)
+    assert "has ended unused" in world.job(job_id).reason
+    succeeds(world, job_id)
+
+
+def test_a_job_without_the_wrapper_gets_no_warm_spare() -> None:
+    """Nothing would wait in its container: its command would run there as one rank too many."""
+    world = World(instances=4, policy=POLICY, agents=True, diagnose=True)
+    world.fleet.ranks.wrapped = False
+    job_id = world.submit(nnodes=2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.let_pass(900)
+    assert starts(world) == 2 and len(world.ranks(job_id)) == 2
+    succeeds(world, job_id)
+
+
 def test_a_warm_spare_on_an_instance_that_leaves_is_given_back() -> None:
     """A Spot notice for the spare stops no rank."""
     world, job_id = running()
