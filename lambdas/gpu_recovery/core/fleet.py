@@ -181,6 +181,19 @@ def _repairs_stopped_reason(fleet: Fleet, instance_id: str, policy: RecoveryPoli
     return ""
 
 
+def repair_withheld_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy) -> str:
+    """Return why a repair that has begun is not carried out at its last moment; "" if it is carried out."""
+    if policy.observe_only:
+        return "gpu-recovery is in observe-only mode"
+    if fleet.pause is not None:
+        return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
+    if fleet.deaf is not None:
+        return fleet.deaf.sentence
+    if fleet.opened_at is not None and fleet.probe != instance_id:
+        return f"the circuit breaker is open: {fleet.opened_because}"
+    return ""
+
+
 def repair_turn_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime) -> str:
     """Return why the repair must wait for its turn: the repair budget or the hourly rate; "" if it need not wait.
 
