@@ -99,7 +99,7 @@ class Fleet:
     counted: bool = False
     """Whether the reconciler has counted them. A record of an older release has no such field until the next count."""
     repairing: frozenset[str] = frozenset()
-    """Instances that are rebooted or replaced, until proof of the repair and a passing check."""
+    """Instances that are repaired by a reset, a reboot or a replacement, until its proof and a passing check."""
     repairs: tuple[datetime, ...] = ()
     """Times at which repairs began."""
     replacements: tuple[datetime, ...] = ()
