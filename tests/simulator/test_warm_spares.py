@@ -10,6 +10,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
+from sandbox.cluster.model import describe
 from sandbox.cluster.model.records import Task
 from simulator.cloud.log_output import LogStory
 from simulator.world import World
@@ -195,6 +196,30 @@ def test_an_instance_with_a_spare_is_usable_again_after_the_job() -> None:
     record = world.store.load_instance(sick)
     assert record is not None and record.status is InstanceStatus.AVAILABLE
     succeeds(world, job_id)
+
+
+def test_a_warm_spare_that_one_answer_of_ecs_does_not_know_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DescribeTasks may say MISSING of a task that ListTasks shows. Its GPUs stay claimed until its end."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    hidden: list[Any] = []
+    whole = describe.describe_tasks
+
+    def some_are_missing(cluster: Any, params: Any, now: Any) -> dict[str, Any]:
+        answer = whole(cluster, params, now)
+        if spare.task_id in params["tasks"] and len(hidden) < 2:
+            hidden.append(params)
+            answer["tasks"] = [one for one in answer["tasks"] if not one["taskArn"].endswith(spare.task_id)]
+        return answer
+
+    monkeypatch.setattr(describe, "describe_tasks", some_are_missing)
+    world.suspend(job_id)
+    world.until(lambda: not world.ranks(job_id), "a container is left", 600)
+    assert hidden
+    world.until(lambda: not any(one.claims for one in world.instances()), "a claim is left", 600)
+    world.cancel(job_id)
+    world.let_pass(120)
+    world.check_end()
 
 
 def test_a_warm_spare_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:
