@@ -19,7 +19,7 @@ from gpu_recovery.core.launch_signature import has_signature, launch_signature
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
-from gpu_recovery.execution.held_tasks import HeldTask, has_ended
+from gpu_recovery.execution.held_tasks import HeldTask, has_ended, is_stopped, listed_tasks
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import Refusal
@@ -132,10 +132,9 @@ def end_spares(
         fact.task_id: fact for fact in context.actions.describe_tasks([one.task_id for one in ours if one.task_id])
     }
     unknown = {spare.attempt for spare in ours if spare.task_id and spare.task_id not in facts}
-    names = [attempt_id(job.job_id, number) for number in sorted(unknown)]
-    listed = {task_id for name in names for task_id in context.actions.tasks_started_by(name)}
+    listed = listed_tasks(context, job, sorted(unknown))
     left = [spare for spare in ours if not spare.task_id or _may_run(spare, facts, listed)]
-    to_stop = [spare.task_id for spare in left if spare.task_id and not _is_stopped(facts.get(spare.task_id))]
+    to_stop = [spare.task_id for spare in left if spare.task_id and not is_stopped(facts.get(spare.task_id))]
     if to_stop:
         context.actions.stop_tasks(to_stop, reason)
     told = [
@@ -147,10 +146,6 @@ def end_spares(
 def _may_run(spare: WarmSpare, facts: Mapping[str, TaskFact], listed: Collection[str]) -> bool:
     fact = facts.get(spare.task_id)
     return spare.task_id in listed if fact is None else not has_ended(fact)
-
-
-def _is_stopped(fact: TaskFact | None) -> bool:
-    return fact is not None and fact.desired_status == LastStatus.STOPPED
 
 
 def tasks_to_use(job: Job, attempt: int) -> dict[str, HeldTask]:
