@@ -178,7 +178,7 @@ class Agent:
             self._commands.add(answer.commands, self._all_live)
             self._repairs.acknowledge(facts.recorded)
             more = self._repairs.add(answer.lines) or more
-            if self._reset.is_new(answer.commands):
+            if self._reset.is_new(answer.commands) and not self.stop.is_set():
                 self._nvml.pause()
                 self._reset.begin(answer.commands)
             self._state.save()

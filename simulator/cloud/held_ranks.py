@@ -56,6 +56,8 @@ class HeldRanks:
         """Called when the process of the next attempt has begun."""
         self.ended: Callable[[Task], None] = lambda task: None
         """Called when the process of a rank has ended in a container that waits."""
+        self.wrapped = True
+        """Whether the command of the ranks is started by `gpu-recovery-run`. Without it nothing holds or waits."""
         self.restart_s = 0.0
         """Virtual seconds from a start command to the process of the next attempt."""
         self.holds = self.starts = self.warm = 0
@@ -79,7 +81,7 @@ class HeldRanks:
 
     def can_be_held(self, task: Task) -> bool:
         """Return whether the wrapper of the rank waits for the next attempt after a failure."""
-        return int(self._variables(task).get(HOLD_S) or 0) > 0 and self.has_agent(task.instance_id)
+        return self.wrapped and int(self._variables(task).get(HOLD_S) or 0) > 0 and self.has_agent(task.instance_id)
 
     def hold(self, task: Task, code: int | None, asked: bool = False) -> bool:
         """Hold the rank if its wrapper does so after this end of its process. Return whether it does."""
@@ -94,7 +96,7 @@ class HeldRanks:
 
     def wait_warm(self, task: Task) -> bool:
         """Let the wrapper of a warm spare wait for a rank. Return whether the task is one."""
-        if self._variables(task).get(WARM) != "1":
+        if not self.wrapped or self._variables(task).get(WARM) != "1":
             return False
         self.warm += 1
         self.held[task.task_id] = HeldRank(None, False, 0)

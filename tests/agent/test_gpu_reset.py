@@ -13,7 +13,9 @@ from gpu_recovery_agent.responses import ServerCommand, read
 from gpu_recovery_agent.settings import RESET_COMMAND, AgentSettings
 from gpu_recovery_agent.state import AgentState
 
+from tests.agent.api import WITHIN_S, Api, ok
 from tests.agent.fake_proc import BOOT
+from tests.agent.node import Node
 from tests.sandbox.patience import wait_until
 
 SMI = """#!/bin/sh
@@ -69,6 +71,14 @@ class Place:
 
 def order(order_id: str = "reset/i-1/4") -> ServerCommand:
     return ServerCommand(order_id, "reset", "", 4, 120.0)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -132,6 +142,21 @@ def test_a_reset_that_never_ends_is_given_up(place: Place) -> None:
     assert place.reset.report() == {"order": "reset/i-1/4", "done": False, "sentence": "the reset did not end in time"}
 
 
+@pytest.mark.parametrize("ends", ["deadline", "agent"])
+def test_the_program_of_a_reset_ends_with_its_child_process(place: Place, ends: str) -> None:
+    """It would reset the GPUs later, when a check or a job uses them."""
+    number = place.folder / "number"
+    place.program(f"echo $$ > {number}.new; mv {number}.new {number}; exec sleep 600")
+    place.reset.begin([order()])
+    wait_until(number.exists)
+    if ends == "agent":
+        place.reset.close()
+    else:
+        place.now += 121
+        wait_until(place.reset.poll)
+    wait_until(lambda: not is_running(int(number.read_text())))
+
+
 def test_an_agent_that_is_killed_during_the_reset_says_so_later(place: Place) -> None:
     """The next agent does not repeat the order: the server reboots the instance."""
     place.program("sleep 600")
@@ -165,3 +190,19 @@ def test_the_order_of_a_response_is_about_no_job() -> None:
     """Any job in it is left out."""
     body = b'{"ok": true, "orders": [{"id": "reset/i-1/4", "kind": "reset", "job": "", "attempt": 4, "grace_s": 120}]}'
     assert read(200, body, None).commands == (order(),)
+
+
+@pytest.mark.slow
+def test_an_agent_that_ends_begins_no_reset(node: Node, api: Api) -> None:
+    """Its last report gets the order, too. The agent that starts after it carries the order out."""
+    reset = {"id": "reset/i-1/4", "kind": "reset", "attempt": 4, "grace_s": 120}
+    api.lasting = ok(next_s=300)
+    agent = node.agent(GPU_RECOVERY_GPU_RESET="true")
+    api.count(1)
+    api.lasting = ok(next_s=300, orders=[reset])
+    agent.terminate()
+    assert agent.wait(WITHIN_S) == 0, node.said()
+    assert len(api.heard) == 2
+    node.agent(GPU_RECOVERY_GPU_RESET="true")
+    ended = api.next(lambda report: report.get("reset"), since=2)["reset"]
+    assert (ended["order"], ended["done"]) == ("reset/i-1/4", True)

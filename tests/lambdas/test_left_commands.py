@@ -14,7 +14,7 @@ from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.record import JobStatus, WarmSpare
 from gpu_recovery.core.job.spec import Backend
 
 from infra.functions import FUNCTIONS
@@ -152,6 +152,17 @@ def test_a_canceled_gang_is_stopped_by_the_command_executor(api: Api, query: dic
         ended = rank_event(JOB, 1, rank, "STOPPED", exit_code=143, stop_code="UserInitiated")
         api.functions.call("ecs_task_handler", ended)
     assert api.functions.job().status is JobStatus.CANCELED
+
+
+def test_a_warm_spare_of_a_suspended_job_is_stopped_by_the_command_executor(api: Api) -> None:
+    """The release asks ECS about the container, also of a job whose ranks were never held."""
+    spare = WarmSpare("i-0c0c0c0c0c0c0c0c0", 2, 1, 0, "t-spare", runs=True)
+    gang(api.functions, spares=(spare,), spares_started=1)
+    assert api.post(f"/jobs/{JOB}/suspend").body["status"] == "SUSPENDING"
+    assert not api.functions.aws.operations("ecs")
+    assert commands.ReleaseInstances in left(api.functions)
+    api.functions.wake()
+    assert ["t-spare"] in [asked["tasks"] for asked in api.functions.aws.asked("DescribeTasks")]
 
 
 def test_a_released_instance_is_activated_and_checked_by_the_command_executor(api: Api) -> None:

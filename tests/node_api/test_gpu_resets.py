@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core.fleet import Pause
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, ReportedReset
 from gpu_recovery.core.instance.record import InstanceStatus, RepairLevel, RepairNeed
 from gpu_recovery.node_api.report_parser import ReportInvalid, parse_report
@@ -44,6 +46,20 @@ def test_an_order_that_applies_no_more_is_not_given(scene: Scene, changes: dict[
     scene.changes_instance(0, **changes)
     assert scene.beats(0, resets=True).commands == ()
     assert not scene.store.load_heartbeats(IDS[:1])[IDS[0]].orders
+
+
+@pytest.mark.parametrize("how", ["paused", "breaker"])
+def test_an_order_is_held_back_while_repairs_are_stopped(scene: Scene, how: str) -> None:
+    """An operator who pauses recovery stops a reset that has not begun. It is ordered again after that."""
+    fleet = scene.store.load_fleet()
+    stopped = {
+        "paused": {"pause": Pause("ops@example.com", "a tour of the hall", scene.now)},
+        "breaker": {"opened_at": scene.now, "opened_because": "5 of 20 instances"},
+    }[how]
+    scene.store.save_fleet(replace(fleet, **stopped))
+    assert scene.beats(0, resets=True).commands == ()
+    scene.store.save_fleet(replace(scene.store.load_fleet(), pause=None, opened_at=None, opened_because=""))
+    assert scene.beats(0, resets=True).commands == (ORDER,)
 
 
 def test_the_end_of_another_reset_changes_nothing(scene: Scene) -> None:

@@ -12,6 +12,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
+from sandbox.cluster.model import describe
 from sandbox.cluster.model.records import Task
 from simulator.cloud.log_output import LogStory
 from simulator.cloud.task_environment import environment
@@ -247,6 +248,27 @@ def test_a_job_that_does_not_go_on_ends_its_held_tasks(ends: str) -> None:
         assert len(world.calls("RunTask")) == 4
         world.finish(job_id)
         world.until_end(job_id)
+    world.check_end()
+
+
+def test_a_held_task_that_one_answer_of_ecs_does_not_know_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DescribeTasks may say MISSING of a task that ListTasks shows. Its GPUs stay claimed until its end."""
+    world, job_id = running(policy=replace(POLICY, pending_retry_s=120))
+    world.exit(job_id, 1, 1)
+    world.until_status(job_id, JobStatus.RECOVERING)
+    whole, hidden = describe.describe_tasks, set[str]()
+
+    def some_are_missing(cluster: Any, params: Any, now: Any) -> dict[str, Any]:
+        answer = whole(cluster, params, now)
+        kept = [one for one in answer["tasks"] if one["taskArn"] in hidden]
+        hidden.update(one["taskArn"] for one in answer["tasks"])
+        return {**answer, "tasks": kept}
+
+    monkeypatch.setattr(describe, "describe_tasks", some_are_missing)
+    world.cancel(job_id)
+    world.until(lambda: not world.ranks(job_id), "a container is left", 900)
+    assert hidden
+    world.until(lambda: not any(one.claims for one in world.instances()), "a claim is left", 900)
     world.check_end()
 
 

@@ -10,6 +10,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
+from sandbox.cluster.model import describe
 from sandbox.cluster.model.records import Task
 from simulator.cloud.log_output import LogStory
 from simulator.world import World
@@ -128,6 +129,38 @@ def test_a_warm_spare_whose_host_dies_is_forgotten_and_replaced() -> None:
     succeeds(world, job_id)
 
 
+def test_warm_spares_that_end_at_once_are_not_started_again_and_again() -> None:
+    """An image whose containers end on these instances would otherwise be started without a pause."""
+    world, job_id = running()
+    known: set[str] = set()
+    before = starts(world)
+
+    def ends_each() -> bool:
+        for spare in spares(world, job_id):
+            known.add(spare.task_id)
+            world.fleet.end(spare, None)
+        return len(known) > 3
+
+    at = world.timeline.now
+    world.until(ends_each, "no further spare", 3_600)
+    assert (world.timeline.now - at).total_seconds() > 600
+    assert starts(world) - before == 3
+    world.let_pass(30)
+    assert "has ended unused" in world.job(job_id).reason
+    succeeds(world, job_id)
+
+
+def test_a_job_without_the_wrapper_gets_no_warm_spare() -> None:
+    """Nothing would wait in its container: its command would run there as one rank too many."""
+    world = World(instances=4, policy=POLICY, agents=True, diagnose=True)
+    world.fleet.ranks.wrapped = False
+    job_id = world.submit(nnodes=2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.let_pass(900)
+    assert starts(world) == 2 and len(world.ranks(job_id)) == 2
+    succeeds(world, job_id)
+
+
 def test_a_warm_spare_on_an_instance_that_leaves_is_given_back() -> None:
     """A Spot notice for the spare stops no rank."""
     world, job_id = running()
@@ -163,6 +196,30 @@ def test_an_instance_with_a_spare_is_usable_again_after_the_job() -> None:
     record = world.store.load_instance(sick)
     assert record is not None and record.status is InstanceStatus.AVAILABLE
     succeeds(world, job_id)
+
+
+def test_a_warm_spare_that_one_answer_of_ecs_does_not_know_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DescribeTasks may say MISSING of a task that ListTasks shows. Its GPUs stay claimed until its end."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    hidden: list[Any] = []
+    whole = describe.describe_tasks
+
+    def some_are_missing(cluster: Any, params: Any, now: Any) -> dict[str, Any]:
+        answer = whole(cluster, params, now)
+        if spare.task_id in params["tasks"] and len(hidden) < 2:
+            hidden.append(params)
+            answer["tasks"] = [one for one in answer["tasks"] if not one["taskArn"].endswith(spare.task_id)]
+        return answer
+
+    monkeypatch.setattr(describe, "describe_tasks", some_are_missing)
+    world.suspend(job_id)
+    world.until(lambda: not world.ranks(job_id), "a container is left", 600)
+    assert hidden
+    world.until(lambda: not any(one.claims for one in world.instances()), "a claim is left", 600)
+    world.cancel(job_id)
+    world.let_pass(120)
+    world.check_end()
 
 
 def test_a_warm_spare_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:

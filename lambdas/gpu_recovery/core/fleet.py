@@ -99,7 +99,7 @@ class Fleet:
     counted: bool = False
     """Whether the reconciler has counted them. A record of an older release has no such field until the next count."""
     repairing: frozenset[str] = frozenset()
-    """Instances that are rebooted or replaced, until proof of the repair and a passing check."""
+    """Instances that are repaired by a reset, a reboot or a replacement, until its proof and a passing check."""
     repairs: tuple[datetime, ...] = ()
     """Times at which repairs began."""
     replacements: tuple[datetime, ...] = ()
@@ -177,6 +177,19 @@ def _repairs_stopped_reason(fleet: Fleet, instance_id: str, policy: RecoveryPoli
     if fleet.deaf is not None:
         return fleet.deaf.sentence
     if fleet.opened_at is not None and not _may_probe(fleet, policy, now) and fleet.probe != instance_id:
+        return f"the circuit breaker is open: {fleet.opened_because}"
+    return ""
+
+
+def repair_withheld_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy) -> str:
+    """Return why a repair that has begun is not carried out at its last moment; "" if it is carried out."""
+    if policy.observe_only:
+        return "gpu-recovery is in observe-only mode"
+    if fleet.pause is not None:
+        return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
+    if fleet.deaf is not None:
+        return fleet.deaf.sentence
+    if fleet.opened_at is not None and fleet.probe != instance_id:
         return f"the circuit breaker is open: {fleet.opened_because}"
     return ""
 

@@ -33,6 +33,7 @@ CLUSTER_COMMANDS = (
     commands.ObserveInstance,
     commands.DrainInstance,
     commands.ActivateInstance,
+    commands.ResetGpus,
     commands.RebootInstance,
     commands.ReplaceInstance,
     commands.StartInstance,
@@ -67,6 +68,6 @@ class HandOver:
         if isinstance(command, BACKEND_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
             return False
         if isinstance(command, commands.ReleaseInstances):
-            has_held_tasks = isinstance(record, Job) and record.held_attempt > 0
-            return has_held_tasks or len(command.instances) > INSTANCES_MAX
+            asks_ecs = isinstance(record, Job) and (record.held_attempt > 0 or bool(record.spares))
+            return asks_ecs or len(command.instances) > INSTANCES_MAX
         return isinstance(command, self.commands)

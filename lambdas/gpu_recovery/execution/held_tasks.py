@@ -72,7 +72,8 @@ def end_held_tasks(
 ) -> frozenset[str]:
     """Stop the held tasks on the instances of the command. Return the instances on which one has not ended yet.
 
-    ECS is asked first: the event of an end may have been lost.
+    ECS is asked first: the event of an end may have been lost. A task that ECS does not describe has ended only if ECS
+    does not list it either.
     """
     if not may_have_held_tasks(job, context.policy):
         return frozenset()
@@ -81,14 +82,27 @@ def end_held_tasks(
     held = held_tasks(context.store, job.job_id, attempts)
     ours = {task.task_id: task for name, task in held.items() if name in command.instances and task.attempt <= last}
     facts = {fact.task_id: fact for fact in context.actions.describe_tasks(list(ours))} if ours else {}
-    ended = [task for name, task in ours.items() if name not in facts or has_ended(facts[name])]
+    # The container of a held task was started by this or by any earlier attempt.
+    listed = listed_tasks(context, job, range(1, last + 1)) if ours.keys() - facts.keys() else frozenset()
+    ended = [task for name, task in ours.items() if (has_ended(facts[name]) if name in facts else name not in listed)]
     for task in ended:
         context.store.add_stopped(job.job_id, task.attempt, task.rank, None)
     left = {name: task for name, task in ours.items() if task not in ended}
-    to_stop = [name for name in left if facts[name].desired_status != LastStatus.STOPPED]
+    to_stop = [name for name in left if not is_stopped(facts.get(name))]
     if to_stop:
         context.actions.stop_tasks(to_stop, reason)
     return frozenset(task.instance_id for task in left.values())
+
+
+def listed_tasks(context: ExecutionContext, job: Job, attempts: Iterable[int]) -> frozenset[str]:
+    """Return the tasks of these attempts that ECS lists: DescribeTasks may say MISSING of one (trap L10)."""
+    names = [attempt_id(job.job_id, attempt) for attempt in attempts]
+    return frozenset(task_id for name in names for task_id in context.actions.tasks_started_by(name))
+
+
+def is_stopped(fact: TaskFact | None) -> bool:
+    """Return whether ECS is already asked to stop the task."""
+    return fact is not None and fact.desired_status == LastStatus.STOPPED
 
 
 def has_ended(fact: TaskFact) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.fleet import Fleet, repair_withheld_reason
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, instance_of_check
@@ -202,15 +202,7 @@ def _blocked_by(context: ExecutionContext, ec2_instance: Ec2Instance, fleet: Fle
     """Return the fleet limit or setting that blocks the repair at its last moment; "" if there is none."""
     if ec2_instance.in_maintenance:
         return "its maintenance tag prohibits repairs"
-    if context.policy.observe_only:
-        return "gpu-recovery is in observe-only mode"
-    if fleet.pause is not None:
-        return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
-    if fleet.deaf is not None:
-        return fleet.deaf.sentence
-    if fleet.opened_at is not None and fleet.probe != name:
-        return f"the circuit breaker is open: {fleet.opened_because}"
-    return ""
+    return repair_withheld_reason(fleet, name, context.policy)
 
 
 def _has_recovered(context: ExecutionContext, instance: Instance) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_recovery.core import events
+from gpu_recovery.core.fleet import repair_withheld_reason
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, AgentReport, Heartbeat
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.recovery import Recovery
@@ -28,7 +29,8 @@ class GpuResets:
     def due(self, before: Heartbeat | None) -> tuple[AgentCommand, ...]:
         """Return the order that applies now, and remove every other order to reset the GPUs.
 
-        The record is read for each response with an order. So no agent is told to reset GPUs that are in use again.
+        The records of the instance and of the fleet are read for each response with an order. So no agent is told to
+        reset GPUs that are in use again, and a pause of repairs holds back a reset that has not begun.
         """
         orders = [order for order in _orders(before) if order.kind is AgentCommandKind.RESET]
         if before is None or not orders:
@@ -38,6 +40,10 @@ class GpuResets:
         due = tuple(order for order in orders if instance is not None and resetting and order.attempt == instance.epoch)
         if void := [order.order_id for order in orders if order not in due]:
             self.recovery.store.remove_agent_commands(before.instance_id, void)
+        if not due or repair_withheld_reason(
+            self.recovery.store.load_fleet(), before.instance_id, self.recovery.policy
+        ):
+            return ()
         return due
 
 

@@ -6,16 +6,18 @@ own id, after its start and with each poll.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import is_usable
+from gpu_recovery.core.heartbeat import Heartbeat, running_log_id
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.job import warm_spares
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
+from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.recovery import Recovery
 
 _SHORT_OF_GPUS = (RejectionKind.GPUS, RejectionKind.HELD, RejectionKind.ROOM)
@@ -29,7 +31,9 @@ def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
     """
     able = [entry.job_id for entry in asking if entry.works and (entry.asks_spares or recovery.policy.warm_spares)]
     loaded = (recovery.store.load_job(name) for name in able)
-    jobs = [job for job in loaded if job is not None and warm_spares.missing(job, recovery.policy)]
+    context = DecisionContext(recovery.policy, recovery.clock())
+    jobs = [job for job in loaded if job is not None and warm_spares.missing(job, context)]
+    jobs = _with_wrapper(recovery, jobs)
     if not jobs:
         return 0
     listed = recovery.store.instances_in((InstanceStatus.AVAILABLE,), [])
@@ -39,7 +43,7 @@ def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
     idle = {name: one for name, one in idle.items() if name in beats and beats[name].seen_at >= recent}
     offers = 0
     for job in jobs:
-        chosen = _chosen(job, idle)[: warm_spares.missing(job, recovery.policy)]
+        chosen = _chosen(job, idle)[: warm_spares.missing(job, context)]
         if not chosen:
             continue
         offers += 1
@@ -52,6 +56,20 @@ def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
         recovery.handle(job.job_id, offered)
         idle = {name: one for name, one in idle.items() if one not in chosen}
     return offers
+
+
+def _with_wrapper(recovery: Recovery, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs whose rank 0 runs in `gpu-recovery-run`, by the report of its agent.
+
+    In a container without the wrapper nothing would wait: the command of the job would run as one rank too many.
+    """
+    hosts = sorted({job.instances[0] for job in jobs if job.instances})
+    beats = recovery.store.load_heartbeats(hosts) if hosts else {}
+    return [job for job in jobs if job.instances and _holds(beats.get(job.instances[0]), job)]
+
+
+def _holds(beat: Heartbeat | None, job: Job) -> bool:
+    return beat is not None and str(running_log_id(job.job_id, job.attempt, 0)) in beat.holds
 
 
 def _chosen(job: Job, idle: Mapping[str, ListedInstance]) -> list[ListedInstance]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from gpu_recovery.core.job import warm_spares
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus, Origin, WarmSpare
 from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.state_machine import DecisionContext
 
 from tests.core.build import ADAPTIVE, NOW, tell
 
@@ -59,7 +61,16 @@ def test_an_offer_starts_as_many_as_are_missing() -> None:
     assert orders(record, commands.StartSpare) == [commands.StartSpare(2), commands.StartSpare(3)]
     assert tell(record, offer, ON).record is record
     fewer = tell(record, events.SpareEnded(**ABOUT, number=2, sentence="it ended"), ON).record
-    assert [one.number for one in tell(fewer, offer, ON).record.spares] == [3, 4]
+    assert tell(fewer, offer, ON).record is fewer
+    later = NOW + timedelta(seconds=warm_spares.RETRY_S)
+    assert [one.number for one in tell(fewer, offer, ON, later).record.spares] == [3, 4]
+
+
+def test_the_end_of_a_spare_that_was_asked_for_delays_no_other() -> None:
+    """It has given way to another job, and comes back as soon as no job waits."""
+    leaves = job(JobStatus.RUNNING, replace(READY, leaves=True))
+    record = tell(leaves, events.SpareEnded(**ABOUT, number=2, sentence="it was ended"), ON).record
+    assert record.spares_after is None and warm_spares.missing(record, DecisionContext(ON, NOW)) == 2
 
 
 @pytest.mark.parametrize("status", JobStatus)

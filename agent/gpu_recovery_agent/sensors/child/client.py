@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -68,8 +69,10 @@ class ChildProcess:
         return status
 
     def kill(self) -> None:
-        """Kill the child without waiting for its end."""
-        self._process.kill()
+        """Kill the child and the programs that it runs, without waiting for their end."""
+        if self._process.poll() is None:  # its number stays its own until then
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill the child and wait briefly for its end."""

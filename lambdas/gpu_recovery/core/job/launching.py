@@ -201,7 +201,7 @@ def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -
     if job.incident_id is not None:
         reason = f"relaunched: {reason}"
     runs = replace_fields(job, {"status": JobStatus.RUNNING})
-    orders = warm_spares.poke_if_missing(runs, context.policy)
+    orders = warm_spares.poke_if_missing(runs, context)
     return with_permission(Step(JobStatus.RUNNING, reason, changes, orders), job, context)
 
 

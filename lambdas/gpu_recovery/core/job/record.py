@@ -219,6 +219,8 @@ class ListedJob:
     """The warm spares whose end is not known, also those that an attempt has taken."""
     spares_started: int = 0
     """Number of warm spares that were started for the job."""
+    spares_after: datetime | None = None
+    """Time before which no warm spare is started, because one has ended unused; None: there is no such time."""
     claims_kept: bool = False
     """Whether the job ended while the end of some ranks was not confirmed. The instances of these ranks stay claimed
     until their end is confirmed."""

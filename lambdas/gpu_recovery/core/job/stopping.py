@@ -443,6 +443,6 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes["unchecked"] = 0
     orders = (
         *unless_pending(job, commands.ObserveAttempt(job.attempt)),
-        *warm_spares.poke_if_missing(job, context.policy),
+        *warm_spares.poke_if_missing(job, context),
     )
     return Step(job.status, job.reason, changes, orders)

@@ -19,7 +19,7 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job.completion import poke_scheduler
 from gpu_recovery.core.job.held_ranks import container_hold_s
 from gpu_recovery.core.job.record import Job, JobStatus, Origin, WarmSpare
-from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 MAY_KEEP = frozenset(
@@ -34,6 +34,8 @@ MAY_KEEP = frozenset(
     }
 )
 """Statuses in which the job may still use its warm spares. In every other status it releases them."""
+RETRY_S = 300
+"""Seconds without a further warm spare after one has ended unused, because its image may end each of them at once."""
 
 
 def wanted(job: Job, policy: RecoveryPolicy) -> int:
@@ -43,21 +45,21 @@ def wanted(job: Job, policy: RecoveryPolicy) -> int:
     return number if ours and container_hold_s(job.spec, policy) > 0 else 0
 
 
-def missing(job: Job, policy: RecoveryPolicy) -> int:
-    """Return the number of warm spares that a running job lacks."""
-    if job.status is not JobStatus.RUNNING:
+def missing(job: Job, context: DecisionContext) -> int:
+    """Return the number of warm spares that a running job lacks; 0 while it waits after the end of an unused one."""
+    if job.status is not JobStatus.RUNNING or (job.spares_after is not None and context.now < job.spares_after):
         return 0
-    return max(0, wanted(job, policy) - sum(spare.waits for spare in job.spares))
+    return max(0, wanted(job, context.policy) - sum(spare.waits for spare in job.spares))
 
 
-def poke_if_missing(job: Job, policy: RecoveryPolicy) -> tuple[commands.PokeScheduler, ...]:
+def poke_if_missing(job: Job, context: DecisionContext) -> tuple[commands.PokeScheduler, ...]:
     """Return the command that asks the scheduler for idle instances, if the job lacks warm spares."""
-    return (poke_scheduler(job),) if missing(job, policy) else ()
+    return (poke_scheduler(job),) if missing(job, context) else ()
 
 
 def offered(job: Job, event: events.SparesOffered, context: DecisionContext) -> Step | Ignore:
     """Start warm spares on the offered instances, as many as the job lacks."""
-    lacks, taken = missing(job, context.policy), {*job.instances, *(spare.instance_id for spare in job.spares)}
+    lacks, taken = missing(job, context), {*job.instances, *(spare.instance_id for spare in job.spares)}
     free = [pair for pair in zip(event.instances, event.epochs, strict=True) if pair[0] not in taken][:lacks]
     if not free:
         return Ignore("the job lacks no warm spare")
@@ -82,15 +84,23 @@ def seen(job: Job, event: events.SpareSeen, context: DecisionContext) -> Step | 
 
 
 def ended(job: Job, event: events.SpareEnded, context: DecisionContext) -> Step | Ignore:
-    """Forget a warm spare whose container has ended, and release its instance unless a rank was placed there."""
+    """Forget a warm spare whose container has ended, and release its instance unless a rank was placed there.
+
+    After an end that the job did not ask for, no further one is started for `RETRY_S`.
+    """
     spare = spare_of(job, event.number)
     if spare is None:
         return Ignore("the end of this warm spare is known")
-    changes = {"spares": tuple(other for other in job.spares if other is not spare)}
+    changes: dict[str, Any] = {"spares": tuple(other for other in job.spares if other is not spare)}
     if spare.taken_by:
         return Step(job.status, job.reason, changes)
+    reason = job.reason
+    if spare.waits:
+        changes["spares_after"] = context.now + duration(RETRY_S)
+        told = f"the warm spare on {spare.instance_id} has ended unused: {event.sentence}"
+        reason = told if job.status is JobStatus.RUNNING else job.reason
     release = commands.ReleaseInstances((spare.instance_id,), attempt=spare.attempt)
-    return Step(job.status, job.reason, changes, (release, poke_scheduler(job)))
+    return Step(job.status, reason, changes, (release, poke_scheduler(job)))
 
 
 def recalled(job: Job, event: events.SparesRecalled, context: DecisionContext) -> Step | Ignore:
