@@ -23,9 +23,13 @@ TEXT_MAX = 200
 
 
 def users_of_gpus(host_proc: Path) -> Iterator[str]:
-    """Yield each process with an open GPU device, as `name (pid)`. The persistence daemon is left out."""
+    """Yield each process with an open GPU device, as `name (pid)`. The persistence daemon is left out.
+
+    A process that may not be read is left out too, such as process 1 of some hosts. The driver refuses to reset a GPU
+    that is in use in any case.
+    """
     for folder in sorted(host_proc.glob("[0-9]*"), key=lambda each: int(each.name)):
-        with contextlib.suppress(OSError):  # the process has ended
+        with contextlib.suppress(OSError):  # the process has ended, or may not be read
             name = (folder / "comm").read_text(errors="replace").strip()
             if name != PERSISTENCE_DAEMON and any(GPU_DEVICE.fullmatch(target) for target in _open_files(folder)):
                 yield f"{name} ({folder.name})"
