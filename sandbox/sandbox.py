@@ -116,7 +116,7 @@ def up(
         processes.write_private(directory / "state.json", state)
         if agents:
             progress("Starting a node agent on each instance")
-            _start_agents(state["sandbox"])
+            _start_agents(state["sandbox"], settings)
         progress("The sandbox is ready")
         return dict(state["sandbox"])
 
@@ -155,7 +155,7 @@ def fault(
     Args:
         directory: Folder of the sandbox.
         instance: Id of the instance.
-        kind: xid79, ecc, hang, agent_lost, spot or kill.
+        kind: xid79, xid119, ecc, hang, agent_lost, spot or kill.
         cured_by: Repair that ends the fault; None takes the cluster's default.
         reboot: Reaction of the instance to reboot requests; None takes the cluster's default.
 
@@ -261,10 +261,11 @@ def _prepared_account(endpoint_url: str, cluster_url: str, keys: Mapping[str, st
     return clients
 
 
-def _start_agents(reach: Mapping[str, Any]) -> None:
-    """Start a node agent on each instance of the sandbox."""
-    settings = {"api_url": reach["api_url"], "tokens": reach["node_tokens"]}
-    servers.post(f"{reach['ecs_endpoint_url']}/_sandbox/agents", reach, settings)
+def _start_agents(reach: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Start a node agent on each instance of the sandbox. The agents reset GPUs if the policy of `settings` does."""
+    gpu_reset = bool(settings.get("gpu-recovery:policy", {}).get("gpu_reset"))
+    request = {"api_url": reach["api_url"], "tokens": reach["node_tokens"], "gpu_reset": gpu_reset}
+    servers.post(f"{reach['ecs_endpoint_url']}/_sandbox/agents", reach, request)
 
 
 def _describe(

@@ -86,6 +86,8 @@ def main(argv: list[str]) -> int:
         "autoscaling": AutoScalingApi(driver, power),
     }
     listener = server(AwsProtocol(apis, Control(driver, power)), arguments.port, secret)
+    url = f"http://127.0.0.1:{listener.server_address[1]}"
+    driver.control = {"url": url, "keys": keys}
     ended = threading.Event()
     crashed: list[threading.ExceptHookArgs] = []
 
@@ -102,7 +104,7 @@ def main(argv: list[str]) -> int:
     try:
         for _ in range(arguments.instances):
             driver.change(lambda now: instances.launch(cluster, arguments.gpus, now))
-        print(json.dumps({"endpoint_url": f"http://127.0.0.1:{listener.server_address[1]}"}), flush=True)
+        print(json.dumps({"endpoint_url": url}), flush=True)
         ended.wait()
     finally:
         listener.shutdown()

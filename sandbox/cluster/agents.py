@@ -18,19 +18,21 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "sandbox.cluster.run_on_instance", "agent")
 
 
-def environment(folder: Path, home: Path, api_url: str, token_file: Path) -> dict[str, str]:
+def environment(folder: Path, home: Path, api_url: str, token_file: Path, *, gpu_reset: bool) -> dict[str, str]:
     """Return the environment of the node agent of one instance.
 
-    The agent sees the ranks and the kernel log of its instance. It uses no NVML, because this host has no such GPUs.
+    The agent sees the ranks, the kernel log and nvidia-smi of its instance. It uses no NVML, because this host has no
+    such GPUs.
 
     Args:
         folder: Folder of the instance.
         home: Folder of the agent's own files.
         api_url: URL of the API that receives the reports.
         token_file: File that holds the token of the instance.
+        gpu_reset: Whether the agent may reset the GPUs of its instance.
     """
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": os.pathsep.join((str(folder / "bin"), os.environ.get("PATH", os.defpath))),
         "HOME": str(home),
         INSTANCE: str(folder),
         "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("", "agent")),
@@ -41,6 +43,7 @@ def environment(folder: Path, home: Path, api_url: str, token_file: Path) -> dic
         "GPU_RECOVERY_JOURNAL": "off",
         "GPU_RECOVERY_API_URL": api_url,
         "GPU_RECOVERY_TOKEN_FILE": str(token_file),
+        "GPU_RECOVERY_GPU_RESET": "on" if gpu_reset else "off",
         "GPU_RECOVERY_NVML": "off",
         "GPU_RECOVERY_ECS_AGENT": "off",
     }
@@ -52,11 +55,15 @@ class NodeAgents:
     def __init__(self) -> None:
         self._api_url = ""
         self._tokens: Mapping[str, str] = {}
+        self._gpu_reset = False
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def enable(self, api_url: str, tokens: Mapping[str, str]) -> None:
-        """Set the tokens by instance id, and the API that the agents report to. `begin` then starts an agent."""
-        self._api_url, self._tokens = api_url, dict(tokens)
+    def enable(self, api_url: str, tokens: Mapping[str, str], gpu_reset: bool) -> None:
+        """Set the tokens by instance id, and the API that the agents report to. `begin` then starts an agent.
+
+        `gpu_reset`: the agents may reset the GPUs of their instances.
+        """
+        self._api_url, self._tokens, self._gpu_reset = api_url, dict(tokens), gpu_reset
 
     def begin(self, instance_id: str, folder: Path) -> None:
         """End the instance's agent if it runs, and start a new agent if the instance has a token."""
@@ -71,7 +78,7 @@ class NodeAgents:
         with (home / "agent.log").open("ab") as log:
             self._running[instance_id] = subprocess.Popen(
                 COMMAND,
-                env=environment(folder, home, self._api_url, token_file),
+                env=environment(folder, home, self._api_url, token_file, gpu_reset=self._gpu_reset),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -25,7 +25,7 @@ class Control:
     def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
         """Call the method of a path, with the body and the query as its arguments.
 
-        Paths: `POST fault | launch | impair | schedule | health | forget | announce | agents`,
+        Paths: `POST fault | reset | launch | impair | schedule | health | forget | announce | agents`,
         `GET state | events?after=N`.
 
         Raises:
@@ -34,6 +34,7 @@ class Control:
         parts = urlsplit(url)
         actions: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
             ("POST", "/_sandbox/fault"): self.fault,
+            ("POST", "/_sandbox/reset"): self.reset,
             ("POST", "/_sandbox/launch"): self.launch,
             ("POST", "/_sandbox/impair"): self.impair,
             ("POST", "/_sandbox/schedule"): self.schedule,
@@ -57,13 +58,13 @@ class Control:
         self,
         instance: str,
         kind: str,
-        cured_by: str = "reboot",
+        cured_by: str | None = None,
         reboot: str = "normal",
         gpu: int | None = None,
     ) -> dict[str, Any]:
         """Inject a fault now (see `PowerControl.inject`). `gpu` is the index of the GPU that a GPU fault breaks."""
         try:
-            cure, behaviour = CuredBy(cured_by), RebootBehaviour(reboot)
+            cure, behaviour = None if cured_by is None else CuredBy(cured_by), RebootBehaviour(reboot)
         except ValueError as error:
             raise AwsApiError("InvalidParameterException", str(error)) from error
         with self._driver.lock:
@@ -72,6 +73,10 @@ class Control:
             message = f"there is no instance {instance}; the running instances are {', '.join(sorted(known)) or 'none'}"
             raise AwsApiError("InvalidInstanceID.NotFound", message)
         return self._power.inject(instance, kind, cure, behaviour, gpu)
+
+    def reset(self, instance: str) -> dict[str, Any]:
+        """Reset the GPUs of an instance, as its driver does. `in_use` are the GPUs because of which it refuses."""
+        return {"in_use": self._power.reset_gpus(instance)}
 
     def launch(self, count: int = 1, gpus: int = 8, group: str = "", lifecycle: str = "") -> dict[str, Any]:
         """Launch `count` instances, in the Auto Scaling group `group` if it is set. `lifecycle` "" is on demand."""
@@ -131,11 +136,14 @@ class Control:
         """Register every connected ECS agent again, with one event each."""
         return self._driver.change(lambda now: instances.announce(self._cluster, now))
 
-    def agents(self, api_url: str, tokens: dict[str, str]) -> dict[str, Any]:
-        """Start a node agent on each instance of `tokens` (tokens by instance id). The agents report to `api_url`."""
+    def agents(self, api_url: str, tokens: dict[str, str], gpu_reset: bool = False) -> dict[str, Any]:
+        """Start a node agent on each instance of `tokens` (tokens by instance id). The agents report to `api_url`.
+
+        `gpu_reset`: the agents are set up to reset GPUs.
+        """
         with self._driver.lock:
             with_token = instances.find_instances(self._cluster, list(tokens))
-            self._driver.node_agents.enable(api_url, tokens)
+            self._driver.node_agents.enable(api_url, tokens, gpu_reset)
             for instance in with_token:
                 self._driver.node_agents.begin(instance.instance_id, self._driver.hosts[instance.instance_id].folder)
             return {"agents": sorted(tokens)}

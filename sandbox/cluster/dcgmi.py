@@ -13,7 +13,7 @@ from typing import Any
 
 VERSION, DRIVER = "4.2.3", "580.82.09"
 NVVS_ERROR, NVVS_ISOLATE_ERROR, NO_TEST = 226, 205, 198  # dcgmReturn_t -30, -51, -58 cut to eight bits
-ISOLATE = 2
+ISOLATE, RESET = 2, 6  # dcgmErrorSeverity_t
 TESTS_BY_LEVEL = {
     1: [("Deployment", ["software"])],
     2: [("Integration", ["pcie"]), ("Hardware", ["memory"])],
@@ -28,6 +28,16 @@ FAULTS: dict[str, dict[str, list[dict[str, Any]]]] = {
                 "error_category": 15,
                 "error_severity": ISOLATE,
                 "warning": "GPU {index} has fallen off the bus. Reset the node and run a field diagnostic.",
+            }
+        ],
+    },
+    "xid119": {
+        "software": [
+            {
+                "error_id": 125,
+                "error_category": 10,
+                "error_severity": RESET,
+                "warning": "The driver asks for a reset of GPU {index}. Reset the GPU.",
             }
         ],
     },
@@ -91,13 +101,13 @@ def diagnose(level: int, gpus: list[str], seen: list[int], faults: dict[str, str
             "metadata": metadata,
         }, NO_TEST
     categories: dict[str, list[dict[str, Any]]] = {}
-    failed = False
+    severities: set[int] = set()
     for step in range(1, level + 1):
         for category, tests in TESTS_BY_LEVEL[step]:
             for test in tests:
                 results = [_result(test, index, faults.get(gpus[index])) for index in seen]
                 bad = any(result["status"] == "Fail" for result in results)
-                failed = failed or bad
+                severities |= {w["error_severity"] for r in results for w in r.get("warnings", [])}
                 summary = {"status": "Fail" if bad else "Pass"}
                 categories.setdefault(category, []).append({"name": test, "results": results, "test_summary": summary})
     entities = [{"device_id": "20b2", "entity_id": i, "serial_num": f"13220{i:08d}"} for i in seen]
@@ -106,7 +116,9 @@ def diagnose(level: int, gpus: list[str], seen: list[int], faults: dict[str, str
         "entity_groups": [{"entities": entities, "entity_group": "GPU", "entity_group_id": 1}],
         "metadata": metadata,
     }
-    return document, NVVS_ISOLATE_ERROR if failed else 0
+    if not severities:
+        return document, 0
+    return document, NVVS_ISOLATE_ERROR if ISOLATE in severities else NVVS_ERROR
 
 
 def main(argv: list[str]) -> int:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,6 +67,8 @@ class Driver:
         self.now, self._logs = clock, logs
         self.lock = threading.RLock()
         self.timers = Timers()
+        self.control: Mapping[str, object] = {}
+        """URL and keys of the control API, for the programs of the instances. They are set before the first launch."""
         self.hosts: dict[str, InstanceFolder] = {}
         self.node_agents = NodeAgents()
         self.processes: dict[str, TaskProcess] = {}
@@ -107,7 +109,7 @@ class Driver:
         for instance in self.cluster.instances.values():
             if instance.instance_id not in self.hosts:
                 self.hosts[instance.instance_id] = InstanceFolder(
-                    self.folder / "instances" / instance.instance_id, instance
+                    self.folder / "instances" / instance.instance_id, instance, self.control
                 )
 
     def _serve_agents(self) -> None:

@@ -9,8 +9,9 @@ from sandbox.cluster.model.cluster import AwsApiError, OperationResult
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import CuredBy, Ec2State, ProcessState, RebootBehaviour
 
-FAULT_KINDS = ("xid79", "ecc", "hang", "agent_lost", "spot", "kill")
-GPU_FAULTS = ("xid79", "ecc")
+GPU_FAULTS = {"xid79": CuredBy.REBOOT, "xid119": CuredBy.RESET, "ecc": CuredBy.REBOOT}
+"""Faults of one GPU, each with the repair that cures it by default."""
+FAULT_KINDS = (*GPU_FAULTS, "hang", "agent_lost", "spot", "kill")
 
 
 class PowerControl:
@@ -123,7 +124,7 @@ class PowerControl:
         self,
         instance_id: str,
         kind: str,
-        cured_by: CuredBy,
+        cured_by: CuredBy | None,
         reboot: RebootBehaviour,
         gpu_index: int | None = None,
     ) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class PowerControl:
         Args:
             instance_id: The instance, which must be running.
             kind: One of `FAULT_KINDS`.
-            cured_by: Repair that cures a GPU fault.
+            cured_by: Repair that cures a GPU fault; None takes the repair of `GPU_FAULTS`.
             reboot: Reaction of this instance to reboot requests from now on.
             gpu_index: GPU that a GPU fault breaks; None breaks a GPU that a rank holds, else the first GPU.
 
@@ -151,7 +152,7 @@ class PowerControl:
             instance.reboot_behaviour = reboot
             ranks = self._ranks(instance)
             if kind in GPU_FAULTS:
-                return self._break_gpu(instance, GpuFault(kind, cured_by), ranks, gpu_index)
+                return self._break_gpu(instance, GpuFault(kind, cured_by or GPU_FAULTS[kind]), ranks, gpu_index)
             if kind == "agent_lost":
                 self._driver.change(lambda now: instances.agent_disconnected(self._cluster, instance, now))
                 self._driver.node_agents.end(instance_id)
@@ -165,6 +166,23 @@ class PowerControl:
                 self._driver.node_agents.suspend(instance_id)
             self._signal(ranks, signal.SIGSTOP if kind == "hang" else signal.SIGKILL)
             return {"instance": instance_id, "kind": kind, "tasks": [task.arn for task in ranks]}
+
+    def reset_gpus(self, instance_id: str) -> list[str]:
+        """Reset all GPUs of an instance, unless a process uses one of them. Returns the UUIDs of the GPUs in use.
+
+        Raises:
+            AwsApiError: The instance is unknown or does not run.
+        """
+        with self._driver.lock:
+            instance = instances.find_instances(self._cluster, [instance_id])[0]
+            if instance.ec2_state is not Ec2State.RUNNING:
+                raise AwsApiError("IncorrectInstanceState", f"{instance_id} is {instance.ec2_state}")
+            running = [task for task in self._cluster.tasks.running() if task.instance_id == instance_id]
+            if in_use := sorted({gpu for task in running for gpu in task.gpu_ids}):
+                return in_use
+            instances.gpus_reset(instance)
+            self._driver.hosts[instance_id].note_gpus(instance)
+            return []
 
     def _reclaim(self, instance_id: str) -> None:
         self.terminate([instance_id])

@@ -35,10 +35,10 @@ from gpu_recovery.ports.errors import (
     TryAgainSoon,
 )
 
-from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.instances import gpus_reset
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import Ec2State, TaskStatus
+from sandbox.cluster.nvidia_smi import pci_address
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT
 from simulator.invariants.records import reset_under_ranks
 from simulator.world_view import WorldView

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 from gpu_recovery.aws.actions import parse_verdict
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.heartbeat import AgentCommandKind
+from gpu_recovery.core.instance import gpu_reset
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.report_parser import parse_report as parsed
 from gpu_recovery_agent.log import AgentLog
@@ -25,12 +28,14 @@ from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 
 import health_check.check
-from health_check import driver
+from health_check import driver, kernel_evidence
 from health_check.run import ProcessRun
-from sandbox.cluster import dcgmi
-from sandbox.cluster.instance_folder import InstanceFolder, pci_address
+from sandbox.cluster import dcgmi, nvidia_smi
+from sandbox.cluster.instance_folder import InstanceFolder
+from sandbox.cluster.model.instances import gpus_reset
 from sandbox.cluster.model.records import ModelInstance, Task
-from sandbox.cluster.model.statuses import Ec2State
+from sandbox.cluster.model.statuses import CuredBy, Ec2State
+from sandbox.cluster.nvidia_smi import pci_address
 from simulator.cloud.task_environment import environment
 from simulator.cloud.workloads import Checks, ScriptedCheck
 from simulator.world import World
@@ -57,6 +62,8 @@ class Machine:
     boot_id: str
     kernel_log: KernelLogSensor
     sequence: int = 0
+    reset: dict[str, Any] = field(default_factory=dict)
+    """How the last reset of its GPUs ended."""
 
 
 @dataclass
@@ -83,16 +90,18 @@ class Site:
         if known is None or known.boot_id != machine.boot_id:
             folder = self.folder / f"{machine.instance_id}-{len(self.machines)}"
             log = KernelLogSensor(folder / "dev/kmsg", AgentLog())
-            known = self.machines[machine.instance_id] = Machine(InstanceFolder(folder, machine), machine.boot_id, log)
+            known = self.machines[machine.instance_id] = Machine(
+                InstanceFolder(folder, machine, {}), machine.boot_id, log
+            )
         return known
 
-    def breaks(self, machine: ModelInstance, kind: str) -> None:
+    def breaks(self, machine: ModelInstance, kind: str, cured_by: CuredBy = CuredBy.REBOOT) -> None:
         """The first GPU of the machine fails, and the kernel logs it."""
         now, host = self.world.timeline.now, self.at(machine).host
-        self.world.break_gpu(machine, kind)
-        if not KERNEL[kind]:
+        self.world.break_gpu(machine, kind, cured_by)
+        if not KERNEL.get(kind):
             host.log_fault(machine, machine.gpus[0], kind, now)
-        for line in KERNEL[kind]:
+        for line in KERNEL.get(kind, ()):
             host.kernel_message(machine, now, line.format(pci=pci_address(0)))
         host.note_gpus(machine)
 
@@ -101,11 +110,20 @@ class Site:
         known, now = self.at(machine), self.world.timeline.now
         known.sequence += 1
         facts = ReportContent(
-            known.boot_id, xids=known.kernel_log.poll(), health=GpuHealthStatus("unknown", "NVML is switched off")
+            known.boot_id,
+            xids=known.kernel_log.poll(),
+            health=GpuHealthStatus("unknown", "NVML is switched off"),
+            reset=dict(known.reset) if self.world.policy.gpu_reset else None,
         )
         uptime_s = (now - machine.booted_at).total_seconds()
         told = body(facts, sequence=known.sequence, uptime_s=uptime_s, kernel_log_s=uptime_s, interval_s=INTERVAL_S)
-        HeartbeatReceiver(self.world.recovery).receive(parsed(machine.instance_id, json.loads(encoded(told))))
+        answer = HeartbeatReceiver(self.world.recovery).receive(parsed(machine.instance_id, json.loads(encoded(told))))
+        for command in answer.commands:
+            if command.kind is AgentCommandKind.RESET and command.order_id != known.reset.get("order"):
+                gpus_reset(machine)  # the driver forgets the error, and the kernel log keeps it
+                known.host.note_gpus(machine)
+                known.reset = {"order": command.order_id, "done": True, "sentence": "the GPUs were reset"}
+                self.reports(machine)
 
     def statuses(self, machine: ModelInstance) -> list[str]:
         """The statuses that the machine's record has had, in order."""
@@ -147,6 +165,9 @@ class RealChecks(Checks):
         present = [index for index in range(len(machine.gpus)) if index not in lost or "xid79" not in kinds.values()]
         xml = smi([f'<gpu id="0000{pci_address(n)}.0"><uuid>{machine.gpus[n]}</uuid></gpu>' for n in present])
         gone = [LOST.format(index=n, pci=pci_address(n)) for n in lost if n not in present]
+        if not any(KERNEL.get(kind) for kind in kinds.values()):  # the driver of the sandbox knows the fault
+            shown = nvidia_smi.Driver(self.site.at(machine).host.folder, "all")
+            xml, gone = nvidia_smi.report(shown), list(shown.lost_lines())
 
         def diagnosed(level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> ProcessRun:
             seen = sorted(gpus) if gpus is not None else list(range(len(machine.gpus)))
@@ -163,7 +184,11 @@ class RealChecks(Checks):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    found = Site(tmp_path)
+    return served(Site(tmp_path))
+
+
+def served(found: Site) -> Site:
+    """Give the world real checks and agents."""
     checks = RealChecks(found.world.fleet)
     checks.site = found
     found.world.checks = found.world.actions.checks = checks
@@ -245,3 +270,22 @@ def test_the_machines_own_verdict_counts_when_the_jobs_check_took_its_place(site
     world.until(lambda: world.instance(machine).status is S.REBOOTING, "the verdict was lost", 60)
     world.until_status(job_id, JobStatus.RUNNING)
     assert (world.job(job_id).attempt, world.instance(machine).checks) == (2, 2)
+
+
+def test_a_reset_is_proved_although_the_kernel_log_keeps_the_error(tmp_path: Path) -> None:
+    """No boot has emptied the log: the check reads the XIDs that led to the reset once more, and they count no more."""
+    policy = replace(PRESETS[Preset.ADAPTIVE], gpu_reset=True)
+    site = served(Site(tmp_path, World(instances=4, diagnose=True, policy=policy)))
+    job_id, machine = running(site)
+    boot_id = machine.boot_id
+    site.breaks(machine, "xid119", CuredBy.RESET)
+    site.world.until(lambda: site.world.instance(machine).status is S.CHECKING, "it was not checked")
+    site.world.until_status(job_id, JobStatus.RUNNING)
+    site.world.until(site.world.is_quiet, "work is left")
+    reasons = [entry.reason for entry in site.world.instance(machine).history]
+    assert site.statuses(machine)[-4:] == ["CHECKING", "RESETTING", "VERIFYING", "AVAILABLE"], reasons
+    assert machine.boot_id == boot_id and not machine.faults
+    proof = site.documents[-1]
+    assert {"XID_119", "XID_154"} <= {found["code"] for found in proof["findings"]}
+    assert gpu_reset.CLOCKS_DIFFER_BY == kernel_evidence.CLOCKS_DIFFER_BY
+    assert (proof["outcome"], proof["driver"]["recovery_action"]) == ("HEALTHY", "NONE")

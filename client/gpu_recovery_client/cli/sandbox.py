@@ -40,6 +40,7 @@ class Preset(StrEnum):
 class CuredBy(StrEnum):
     """Repairs that can end a GPU fault of the sandbox."""
 
+    RESET = "reset"
     REBOOT = "reboot"
     REPLACE = "replace"
     NEVER = "never"
@@ -57,6 +58,7 @@ class FaultKind(StrEnum):
     """Faults that a sandbox can inject into an instance."""
 
     XID79 = "xid79"
+    XID119 = "xid119"
     ECC = "ecc"
     HANG = "hang"
     AGENT_LOST = "agent_lost"

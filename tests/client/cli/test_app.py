@@ -327,7 +327,7 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("redrive", "--limit", "101"), "--limit: must be a whole number from 1 to 100, not '101'"),
         (
             ("sandbox", "fault", "--instance", "i-1", "--kind", "fire"),
-            "--kind: must be one of xid79, ecc, hang, agent_lost, spot, kill, not 'fire'",
+            "--kind: must be one of xid79, xid119, ecc, hang, agent_lost, spot, kill, not 'fire'",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

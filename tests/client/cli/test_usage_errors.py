@@ -27,7 +27,12 @@ WRONG = {
     ("list", "--state", "over"): "--state: must be one of waiting, running, ended, not 'over'",
     ("logs", JOB, "--rank", "-1"): "--rank: must be a whole number of at least 0, not '-1'",
     ("submit", "--nnodes", "1.5"): "--nnodes: must be a whole number, not '1.5'",
-    ("sandbox", "fault", "--instance", "i-1"): "--kind is needed: one of xid79, ecc, hang, agent_lost, spot, kill",
+    (
+        "sandbox",
+        "fault",
+        "--instance",
+        "i-1",
+    ): "--kind is needed: one of xid79, xid119, ecc, hang, agent_lost, spot, kill",
     ("--language", "xx", "list"): "--language: must be one of en, zh, not 'xx'",
     ("token", "issue", "i-1", "--role", "user"): "--role: is for the token of a user",
 }

@@ -28,9 +28,9 @@ def heard(api, server, instance_id):
     return api.next(lambda report: report["boot_id"] == boot_id)
 
 
-def enlist(api, server, *instance_ids):
+def enlist(api, server, *instance_ids, **settings):
     tokens = {one: f"grn_{one[-12:]}_{'s' * 43}" for one in instance_ids}
-    server.post("agents", api_url=api.url, tokens=tokens)
+    server.post("agents", api_url=api.url, tokens=tokens, **settings)
     return tokens
 
 
@@ -49,6 +49,16 @@ def test_only_an_instance_with_a_token_has_an_agent(start_server, api):
     server.ec2.reboot_instances(InstanceIds=[second])
     server.until(lambda: server.instance(second)["boot_id"] != boot_id, "the boot")
     assert server.instance(second)["node_agent_pid"] is None
+
+
+def test_an_agent_that_may_reset_gpus_says_so(start_server, api):
+    """In its first report, so that the control plane can order a reset. The other agents say nothing of resets."""
+    server = start_server("--instances", "1")
+    (instance_id,) = server.instance_ids
+    enlist(api, server, instance_id)
+    assert "reset" not in heard(api, server, instance_id)
+    enlist(api, server, instance_id, gpu_reset=True)
+    assert api.next(lambda report: "reset" in report)["reset"] == {}
 
 
 def test_a_rank_under_the_wrapper_is_reported_by_the_agent_of_its_instance_alone(start_server, api):

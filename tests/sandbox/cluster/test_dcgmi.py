@@ -54,7 +54,7 @@ def test_a_gpu_that_is_not_there_is_no_gpu(capsys: pytest.CaptureFixture[str], f
     assert (list(document["DCGM Diagnostic"]), code) == (["runtime_error"], 198)
 
 
-@pytest.mark.parametrize("kind", ["xid79", "ecc", None])
+@pytest.mark.parametrize("kind", ["xid79", "xid119", "ecc", None])
 def test_the_health_check_blames_what_the_stand_in_reports(
     capsys: pytest.CaptureFixture[str], folder: Path, kind: str | None
 ) -> None:

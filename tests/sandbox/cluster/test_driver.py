@@ -4,9 +4,13 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.sandbox.cluster.conftest import REPOSITORY
 
 pytestmark = pytest.mark.slow  # real processes, with their real stop times
 
@@ -164,11 +168,17 @@ def warnings_in(document):
 
 
 @pytest.mark.parametrize(
-    ("kind", "xid", "expected"),
-    [("xid79", 79, {("software", 1, 120, 2)}), ("ecc", 48, {("memory", 1, 57, 2), ("memory", 1, 52, 2)})],
+    ("kind", "xid", "expected", "exit_code"),
+    [
+        ("xid79", 79, {("software", 1, 120, 2)}, 205),
+        ("xid119", 119, {("software", 1, 125, 6)}, 226),
+        ("ecc", 48, {("memory", 1, 57, 2), ("memory", 1, 52, 2)}, 205),
+    ],
 )
-def test_a_gpu_fault_aborts_its_ranks_and_shows_in_dcgm_until_the_reboot(server, instance_id, kind, xid, expected):
-    """Exit 134, an Xid in the kernel log, dcgmi 205 with an ISOLATE error; healthy and 0 after the reboot."""
+def test_a_gpu_fault_aborts_its_ranks_and_shows_in_dcgm_until_the_reboot(
+    server, instance_id, kind, xid, expected, exit_code
+):
+    """Exit 134, an Xid in the kernel log, an error of dcgmi with its exit code; healthy and 0 after the reboot."""
     document, code = dcgmi(server, instance_id)
     assert (warnings_in(document), code) == (set(), 0)
     spared = started(server, "exec sleep 60", instance_id, gpus="1")
@@ -181,13 +191,51 @@ def test_a_gpu_fault_aborts_its_ranks_and_shows_in_dcgm_until_the_reboot(server,
     server.ecs.stop_task(cluster=NAME, task=spared)
     server.until_status(spared, "STOPPED")
     document, code = dcgmi(server, instance_id)
-    assert (warnings_in(document), code) == (expected, 205)
+    assert (warnings_in(document), code) == (expected, exit_code)
     boot_id = server.instance(instance_id)["boot_id"]
     server.ec2.reboot_instances(InstanceIds=[instance_id])
     server.until(lambda: server.instance(instance_id)["boot_id"] != boot_id, "the boot")
     document, code = dcgmi(server, instance_id)
     assert (warnings_in(document), code) == (set(), 0)
     assert "Xid" not in kernel_log.read_text()
+
+
+def reset_by_the_agent(server, instance_id):
+    """What the node agent's child process answers when it resets the GPUs of the instance, and its nvidia-smi."""
+    folder = Path(server.instance(instance_id)["folder"])
+    variables = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": "agent"}
+    answer = subprocess.run(
+        [sys.executable, "-m", "gpu_recovery_agent.reset_child", folder / "proc", "nvidia-smi", "--gpu-reset"],
+        env=variables,
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=True,
+    )
+    query = [folder / "bin/nvidia-smi", "--query-gpu=persistence_mode", "--format=csv,noheader"]
+    modes = subprocess.run(query, capture_output=True, check=True, text=True).stdout.split()
+    return json.loads(answer.stdout), modes
+
+
+def test_the_agent_resets_the_gpus_when_no_process_uses_them(server, instance_id):
+    """The driver refuses under a process. Then the fault is gone without a boot, and the kernel log keeps it."""
+    spared = started(server, "exec sleep 60", instance_id, gpus="1")
+    server.post("fault", instance=instance_id, kind="xid119", gpu=1)
+    before = server.instance(instance_id)
+    gpus = before["gpus"]
+    assert before["faults"] == {gpus[1]: "xid119"}
+    answer, modes = reset_by_the_agent(server, instance_id)
+    assert not answer["done"] and modes == ["Enabled", "Enabled"]
+    assert answer["sentence"].endswith("GPU 00000000:10:00.0: In use by another client")
+    assert server.instance(instance_id)["faults"] == before["faults"]
+    server.ecs.stop_task(cluster=NAME, task=spared)
+    server.until_status(spared, "STOPPED")
+    answer, modes = reset_by_the_agent(server, instance_id)
+    after = server.instance(instance_id)
+    assert answer == {"done": True, "sentence": "the GPUs were reset"} and modes == ["Enabled", "Enabled"]
+    assert (after["faults"], after["boot_id"], after["booted_at"]) == ({}, before["boot_id"], before["booted_at"])
+    assert "Xid (PCI:0000:1b:00): 119" in (Path(after["folder"]) / "dev/kmsg").read_text()
+    document, code = dcgmi(server, instance_id)
+    assert (warnings_in(document), code) == (set(), 0)
 
 
 def test_a_health_check_outlives_the_fault_it_looks_at(server, instance_id):

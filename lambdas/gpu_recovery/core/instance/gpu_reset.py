@@ -8,6 +8,7 @@ driver's recovery action again, and examines the GPUs. In every other case a reb
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.instance.effects import verify
@@ -17,12 +18,19 @@ from gpu_recovery.core.instance.record import Instance, RepairLevel
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 _NO_RESET = Ignore("no reset is under way")
+CLOCKS_DIFFER_BY = timedelta(seconds=5)
+"""A check counts errors as current up to this time before its period (`health_check/kernel_evidence.py`)."""
 
 
 def reset_ended(instance: Instance, event: events.ResetEnded, context: DecisionContext) -> Step | Ignore:
-    """Check the instance after its reset, or reboot the instance if the reset has failed."""
+    """Check the instance after its reset, or reboot the instance if the reset has failed.
+
+    The kernel log keeps the errors that led to the reset. So the check counts the errors after it, and examines the
+    GPUs because of the errors before it.
+    """
     if event.done:
-        return verify(instance, f"{event.sentence}: looking for proof of the repair", False)
+        since = event.at + CLOCKS_DIFFER_BY
+        return verify(instance, f"{event.sentence}: looking for proof of the repair", False, since=since)
     return reboot_instead(instance, f"its GPUs could not be reset: {event.sentence}", context)
 
 

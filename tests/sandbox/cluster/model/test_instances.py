@@ -149,12 +149,20 @@ def test_a_terminated_or_stubborn_instance_ignores_a_reboot(scene):
 
 
 @pytest.mark.parametrize(
-    ("cured_by", "after_reboot", "after_replacement"),
-    [(CuredBy.REBOOT, False, False), (CuredBy.REPLACE, True, False), (CuredBy.NEVER, True, True)],
+    ("cured_by", "after_reset", "after_reboot", "after_replacement"),
+    [
+        (CuredBy.RESET, False, False, False),
+        (CuredBy.REBOOT, True, False, False),
+        (CuredBy.REPLACE, True, True, False),
+        (CuredBy.NEVER, True, True, True),
+    ],
 )
-def test_a_fault_ends_with_its_cure_and_not_before(scene, cured_by, after_reboot, after_replacement):
-    """A reboot cures some, another machine cures more, and some nothing cures."""
+def test_a_fault_ends_with_its_cure_and_not_before(scene, cured_by, after_reset, after_reboot, after_replacement):
+    """A reset cures some, a reboot cures more, another machine still more, and some nothing cures."""
     instances.break_gpu(scene.first, scene.first.gpus[2], GpuFault("xid79", cured_by))
+    boot_id = scene.first.boot_id
+    instances.gpus_reset(scene.first)
+    assert (bool(scene.first.faults), scene.first.boot_id) == (after_reset, boot_id)
     scene.do(instances.went_down, scene.first)
     scene.do(instances.came_back, scene.first)
     assert bool(scene.first.faults) is after_reboot
