@@ -91,7 +91,7 @@ def _xid(seen: XidSummary) -> dict[str, Any]:
         "count": seen.count,
         "first_at": _utc_or_none(seen.first_at),
         "last_at": _utc_or_none(seen.last_at),
-    }
+    } | ({} if seen.action is None else {"recovery_action": seen.action})
 
 
 def _driver(driver: DriverReport) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
@@ -48,7 +48,10 @@ _UNIT = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 
 @dataclass(frozen=True)
 class XidSummary:
-    """All XIDs of one code on one GPU: one entry of the verdict document."""
+    """All XIDs of one code on one GPU: one entry of the verdict document.
+
+    `action` is the last recovery action that the driver changed to; only XID 154 has it.
+    """
 
     code: int
     mnemonic: str
@@ -60,6 +63,7 @@ class XidSummary:
     last_at: datetime | None
     remedy: FindingRemedy
     message: str
+    action: RecoveryAction | None = None
 
     def finding(self) -> CheckFinding:
         """Return the entry as a finding."""
@@ -161,7 +165,7 @@ class _OneGpu:
             xid_class, why = XidClass.DIAG, f"the driver asked for {action}, but no longer does"
         else:
             xid_class, why = XidClass.REBOOT, f"the driver asks for {action}"
-        return self._entry(RECOVERY_ACTION_CHANGED, same, xid_class, why)
+        return replace(self._entry(RECOVERY_ACTION_CHANGED, same, xid_class, why), action=action)
 
     def _of_a_code(self, code: int, same: list[XidEvent], action: RecoveryAction | None) -> XidSummary:
         """Return the entry of one code.

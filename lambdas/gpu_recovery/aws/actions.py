@@ -162,11 +162,27 @@ class AwsActions(ClusterActions):
 
 
 def _is_cured_by_reset(outcome: CheckOutcome, document: Mapping[str, Any]) -> bool:
-    """Return whether the verdict document asks for no more than a reset of GPUs."""
+    """Return whether the verdict document asks for no more than a reset of GPUs.
+
+    A passive check has no GPUs, so its driver gives no answer. Then the driver's entries in the kernel log count.
+    """
     driver, findings = document.get("driver") or {}, document.get("findings") or ()
     actions = {gpu["index"]: str(gpu.get("recovery_action")) for gpu in driver.get("gpus") or ()}
     faulty = [finding.get("gpu_index") for finding in findings if finding.get("remedy") == "REBOOT_INSTANCE"]
-    return not driver.get("silent") and is_cured_by_reset(outcome, actions, faulty)
+    if driver.get("silent"):
+        return document.get("level") == 0 and _is_cured_by_reset_in_log(outcome, document)
+    return is_cured_by_reset(outcome, actions, faulty)
+
+
+def _is_cured_by_reset_in_log(outcome: CheckOutcome, document: Mapping[str, Any]) -> bool:
+    """Return whether the kernel log asks for no more than a reset of GPUs. A driver that hangs can reset none."""
+    findings, xids = document.get("findings") or (), document.get("xids") or ()
+    named = [xid for xid in xids if xid.get("recovery_action") and xid["pci_bus_id"]]
+    actions = {xid["pci_bus_id"]: xid["recovery_action"] for xid in named}
+    faulty = {xid["pci_bus_id"] for xid in xids if xid["class"] == CheckOutcome.REBOOT}
+    others = [one for one in findings if one["remedy"] == "REBOOT_INSTANCE" and not one["code"].startswith("XID_")]
+    hangs = any(one["code"] == "DRIVER_HUNG" for one in findings)
+    return not others and not hangs and is_cured_by_reset(outcome, actions, faulty)
 
 
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
@@ -70,14 +71,14 @@ ASK_NOTHING = ("NONE", "UNKNOWN")
 """Recovery actions of a GPU that ask for nothing."""
 
 
-def is_cured_by_reset(outcome: CheckOutcome, actions: Mapping[int, str], faulty: Collection[int | None]) -> bool:
+def is_cured_by_reset(outcome: CheckOutcome, actions: Mapping[Any, str], faulty: Collection[int | str | None]) -> bool:
     """Return whether a reset of the GPUs is enough.
 
     The driver must ask for a reset of GPUs and for nothing more, and no other GPU may be faulty.
 
     Args:
         outcome: outcome of the check.
-        actions: the driver's recovery action of each GPU by its index, as the verdict document names it.
+        actions: the driver's recovery action of each GPU by its index or PCI address, as the verdict document names it.
         faulty: the GPU of each finding that asks for a reboot; None for a finding about the whole instance.
     """
     asked = {index: action for index, action in actions.items() if action not in ASK_NOTHING}
