@@ -120,7 +120,14 @@ def _queue() -> list[list[cloudwatch.IWidget]]:
 
 
 def _repairs() -> list[cloudwatch.IWidget]:
-    repairs = ("Reboots", "FalseReboots", "InstanceReplacing", "InstanceQuarantined", "RepairsHeld")
+    repairs = (
+        "InstanceResetting",
+        "Reboots",
+        "FalseReboots",
+        "InstanceReplacing",
+        "InstanceQuarantined",
+        "RepairsHeld",
+    )
     return [
         _graph("Repairs in an hour", [our_metric(name, "Sum", HOUR) for name in repairs]),
         _graph(

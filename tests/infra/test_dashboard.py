@@ -53,6 +53,12 @@ def test_counts_are_summed_and_ages_are_the_oldest(shown: list[Named]) -> None:
     assert {m.statistic for m in shown if m.name in ("RecoveryAgeSeconds", "OverdueSeconds")} == {"Maximum"}
 
 
+def test_the_graph_of_repairs_counts_every_repair(deployment: Deployment) -> None:
+    """A fleet whose GPUs are reset again and again would look healthy without the resets."""
+    (graph,) = [one for one in widgets(deployment) if one["properties"].get("title") == "Repairs in an hour"]
+    assert {"InstanceResetting", "Reboots", "InstanceReplacing"} <= {metric.name for metric in of_widgets([graph])}
+
+
 def test_every_function_queue_and_rule_is_on_the_page(shown: list[Named], deployment: Deployment) -> None:
     """Whoever looks for what is broken finds it there."""
     values = {value for metric in shown for _, value in metric.dimensions}

@@ -126,6 +126,23 @@ def test_nothing_is_reset_that_should_not_be(kind: str, policy: Any) -> None:
     assert (resets(world), boots(world)) == (0, 1)
 
 
+def test_messages_and_history_name_the_reset_and_no_reboot() -> None:
+    """Operators read about an idle instance: its GPUs are reset, and the reset is proved. Nothing is rebooted."""
+    world = World(instances=3, policy=POLICY, agents=True)
+    assert world.agents is not None
+    world.agents.resets = (True,)
+    world.let_pass(60)
+    sick = world.model_instance(0)
+    world.break_gpu(sick, "xid119", CuredBy.RESET)
+    until_back(world, sick.instance_id)
+    begun, back = [one for one in world.messages() if sick.instance_id in one.subject][-2:]
+    assert "gpu-recovery ordered the reset of its GPUs" in begun.body
+    assert f"{sick.instance_id} is in use again: the reset of its GPUs is proved and its check passed" in back.body
+    assert not any("reboot" in one.body.lower() for one in (begun, back)), begun.body + back.body
+    reasons = [entry.reason for entry in record(world, sick.instance_id).history]
+    assert reasons[-1] == "the reset of its GPUs is proved and its check passed"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", tiers.seeds(400, default=5))
 def test_no_invariant_breaks_however_resets_end(seed: int) -> None:

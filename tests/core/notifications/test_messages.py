@@ -93,7 +93,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "incompletely_adopted": jobs.incompletely_adopted(job, reason),
         "quarantined": instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
         "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
-        "repair_begun": instances.repair_begun(replace(machine, incident_id=""), f"{name}/3", reason, later(1_800)),
+        "repair_begun": instances.repair_begun(
+            replace(machine, incident_id=""), f"{name}/3", reason, later(1_800), "the reset of its GPUs"
+        ),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
         "stop_timeout_too_long": adoption.stop_timeout_too_long("sft-1", "gpu-training:3", reason),

@@ -226,7 +226,8 @@ def _blamed(
     instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], context: DecisionContext
 ) -> Step:
     """Escalate the verdict, or hand the instance to an operator if the job may have no more repairs."""
-    verdict_text = f"{verdict.outcome}: {verdict.summary}"
+    resets = verdict.reset and context.policy.gpu_reset
+    verdict_text = f"{RepairLevel.RESET if resets else verdict.outcome}: {verdict.summary}"
     if not run.may_reboot:
         reported = check_report(run, verdict.outcome, verdict.summary)
         reason = f"{verdict_text}; nothing more is repaired for {run.job_id}"

@@ -22,9 +22,16 @@ from gpu_recovery.core.fleet import Fleet, budget, has_many_repairs, repair_bloc
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.instance.deadlines import deadlines
-from gpu_recovery.core.instance.escalation import claimants
+from gpu_recovery.core.instance.escalation import LEVEL_NAMES, claimants
 from gpu_recovery.core.instance.interruptions import evacuation_at
-from gpu_recovery.core.instance.record import BEING_REPAIRED, IN_REPAIR, Instance, InstanceStatus, Interruption
+from gpu_recovery.core.instance.record import (
+    BEING_REPAIRED,
+    IN_REPAIR,
+    Instance,
+    InstanceStatus,
+    Interruption,
+    RepairLevel,
+)
 from gpu_recovery.core.notifications import fleet as fleet_messages
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
@@ -33,6 +40,13 @@ from gpu_recovery.core.state_machine import DecisionContext, Step, replace_field
 _ANNOUNCED = (DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
 """Interruptions that an operator can act on: a Spot interruption comes within two minutes, a rebalance may
 never come."""
+
+_REPAIRS = {
+    InstanceStatus.RESETTING: LEVEL_NAMES[RepairLevel.RESET],
+    InstanceStatus.REBOOTING: LEVEL_NAMES[RepairLevel.REBOOT],
+    InstanceStatus.REPLACING: LEVEL_NAMES[RepairLevel.REPLACE],
+}
+"""Names of the repairs under way in sentences."""
 
 
 def with_notifications(
@@ -75,7 +89,8 @@ def with_notifications(
         notices += _of_quarantine(before, after, incident_id, event, context, fleet)
     elif begins_idle_repair(before, after) and not _is_covered_by_fleet(before, after, context, fleet):
         if fleet is None or not has_many_repairs(fleet, context.policy, context.now):
-            notices.append(instances.repair_begun(before, incident_id, after.reason, after.deadline_at))
+            repair = _REPAIRS[after.status]
+            notices.append(instances.repair_begun(before, incident_id, after.reason, after.deadline_at, repair))
         elif context.fleet is not None and fleet.repairs_reported_at != context.fleet.repairs_reported_at:
             told = fleet_messages.idle_repairs(fleet, f"{after.instance_id}: {after.reason}", context.policy)
             return replace(step, commands=(*step.commands, told))

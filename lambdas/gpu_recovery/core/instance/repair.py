@@ -317,7 +317,8 @@ def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], context: De
         changes["healed_at"] = context.now
     if instance.reboot is not None:  # a reset is proved by the check alone
         changes["health"] = without_health_of(instance.health, ON_THE_INSTANCE)
-        proved = "its repair is proved and its check passed"
+        repaired = "the reset of its GPUs" if is_reset(instance) else "its repair"
+        proved = f"{repaired} is proved and its check passed"
     # After a release or a new registration, all ranks that ran on the instance before have ended.
     ended_claims = () if keeps else tuple(instance.claims.items())
     confirmed = [

@@ -94,7 +94,9 @@ def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: da
     return _incident_message(instance, incident_id, Severity.SEV3, "taken out of use by an operator", parts)
 
 
-def repair_begun(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
+def repair_begun(
+    instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None, repair: str
+) -> NotifyOperator:
     """Return the message that the repair of an instance begins for which no job waits.
 
     Args:
@@ -102,12 +104,13 @@ def repair_begun(instance: Instance, incident_id: str, reason: str, given_up_at:
         incident_id: the incident of the message.
         reason: the reason of the decision.
         given_up_at: time at which the repair counts as failed.
+        repair: name of the repair, such as "its reboot".
     """
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: [
-            "Its repair was ordered. ECS (DRAINING) and gpu-recovery place no work on it. No job waits for it."
+            f"gpu-recovery ordered {repair}. ECS (DRAINING) and gpu-recovery place no work on it. No job waits for it."
         ],
         Part.NEXT: [
             "It is used again when its repair is proved and its check passes. A message follows then.",
