@@ -21,6 +21,7 @@ POLICY = {
     "reboot_settle_s": 4,
     "reboot_timeout_s": 60,
     "record_repairs": True,
+    "gpu_reset": True,
     "relapse_window_s": 1,  # one test after the other breaks the GPU of an instance
     "preemption_protect_s": 1,
     "demote_after_s": 5,
