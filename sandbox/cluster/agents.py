@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "sandbox.cluster.run_on_instance", "agent")
 
 
-def environment(folder: Path, home: Path, api_url: str, token_file: Path, *, gpu_reset: bool) -> dict[str, str]:
+def environment(folder: Path, home: Path, api_url: str, token_file: Path, *, gpu_reset: bool = False) -> dict[str, str]:
     """Return the environment of the node agent of one instance.
 
     The agent sees the ranks, the kernel log and nvidia-smi of its instance. It uses no NVML, because this host has no

@@ -116,7 +116,8 @@ def test_orders_about_several_jobs_are_sent_one_by_one(
         return [deployment.operator.job(job_id)["held"] for job_id in ids]
 
     def choose(order: str) -> Any:
-        page.get_by_role("button", name="Refresh now").click()
+        with page.expect_response(lambda answer: "/api/v2/jobs?" in answer.url):
+            page.get_by_role("button", name="Refresh now").click()
         page.locator("table.rows tbody td.id").nth(1).wait_for()
         page.get_by_label("Select all jobs of this page").check()
         page.get_by_text("2 selected").wait_for()
