@@ -94,5 +94,7 @@ def test_a_line_that_cannot_be_written_stops_no_reboot(monkeypatch: pytest.Monke
         monkeypatch.setattr("simulator.memory_store.store.MemoryStore.add_agent_command", broken)
     world, bad = rebooted(RECORDING)
     (sentence, *_) = entries(world, bad)
-    expected = "no tag was written: RuntimeError: no answer" if fails == "CreateTags" else "it has no agent to write"
-    assert expected in sentence
+    expected = (
+        "no tag was written" if fails == "CreateTags" else "its agent could not be asked to write who ordered this"
+    )
+    assert f"{expected}: RuntimeError: no answer" in sentence

@@ -31,9 +31,11 @@ def announce(context: ExecutionContext, instance: Instance, epoch: int, action: 
     evidence = instance.need.evidence if instance.need is not None else ""
     incident = _incident(context, instance)
     line = repair_line(instance.instance_id, action, epoch, incident, evidence, instance.reason, context.now)
-    asked = context.policy.record_repairs and _ask_agent(context, instance.instance_id, epoch, line)
+    asked, error = (
+        _ask_agent(context, instance.instance_id, epoch, line) if context.policy.record_repairs else (False, "")
+    )
     tag = _tag(context, instance.instance_id, line) if context.policy.tag_repairs else ""
-    event = events.RepairAnnounced(at=context.now, epoch=epoch, line=line, asked=asked, tag=tag)
+    event = events.RepairAnnounced(at=context.now, epoch=epoch, line=line, asked=asked, tag=tag, error=error)
     return CommandResult((FollowUp(instance.instance_id, event),))
 
 
@@ -50,13 +52,13 @@ def _incident(context: ExecutionContext, instance: Instance) -> str:
     return (job.incident_id if job is not None else "") or f"of job {job_id}"
 
 
-def _ask_agent(context: ExecutionContext, instance_id: str, epoch: int, line: str) -> bool:
-    """Have the agent write the line. Return False if the instance has no agent, or the order could not be saved."""
+def _ask_agent(context: ExecutionContext, instance_id: str, epoch: int, line: str) -> tuple[bool, str]:
+    """Have the agent write the line. Return whether an agent was asked, and why the order could not be saved."""
     order = AgentCommand(ORDER_ID, AgentCommandKind.RECORD, "", epoch, 0, text=line)
     try:
-        return context.store.add_agent_command(instance_id, order)
-    except Exception:  # noqa: BLE001 - the repair was ordered and goes on; the result says that nobody was asked
-        return False
+        return context.store.add_agent_command(instance_id, order), ""
+    except Exception as error:  # noqa: BLE001 - the repair was ordered and goes on; the result says why
+        return False, f"{type(error).__name__}: {error}"[:REASON_MAX]
 
 
 def _tag(context: ExecutionContext, instance_id: str, line: str) -> str:

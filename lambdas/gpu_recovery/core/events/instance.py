@@ -190,12 +190,14 @@ class RepairAnnounced(InstanceEvent):
     line:  the line for the machine.
     asked: the agent of the instance was asked to write the line.
     tag:   "" if no tag was wanted, "written", or why the tag could not be written.
+    error: why the order to the agent could not be saved; "" if it was saved, or if the instance has no agent.
     """
 
     epoch: int
     line: str
     asked: bool
     tag: str = ""
+    error: str = ""
 
 
 @frozen_dataclass(kw_only=True)

@@ -25,9 +25,11 @@ def repair_announced(instance: Instance, event: events.RepairAnnounced, context:
     if known is not None and known.epoch == event.epoch and known.asked == event.asked and known.tag == event.tag:
         return Ignore("it is known already")
     boot_id = instance.reboot.boot_id if instance.reboot is not None else instance.boot_id
-    agent = (
-        "its agent was asked to write who ordered this" if event.asked else "it has no agent to write who ordered this"
-    )
+    agent = "its agent was asked to write who ordered this"
+    if event.error:
+        agent = f"its agent could not be asked to write who ordered this: {event.error}"
+    elif not event.asked:
+        agent = "it has no agent to write who ordered this"
     tag = "" if not event.tag else "; its tag says it" if event.tag == WRITTEN else f"; no tag was written: {event.tag}"
     record = RepairRecord(event.epoch, event.line, boot_id or "", event.asked, event.tag)
     if known is not None and known.epoch == event.epoch:  # the function that ordered the repair was cut off
