@@ -118,6 +118,7 @@ def characters_of_launch(job_id: str, spec: JobSpec) -> int:
         _PORT_OFFSET,
         signed=True,
         hold_s=0 if spec.restart_in_place is False else _LONG_HOLD,
+        is_warm=spec.restart_in_place is not False,
     )
     environment = rank_environment(spec, plan, last, _ADDRESS, _SIGNATURE)
     # A running log id is a number whose length differs from rank to rank.
