@@ -41,6 +41,17 @@ def saving(*steps: int) -> Any:
     return program
 
 
+def error_of_save(memory: MemoryCheckpoint, state: Any = None) -> str:
+    """Save step 20, and return why the save has failed; "" if it has not."""
+    memory.save(20, value(memory._group.rank, 20) if state is None else state)
+    try:
+        memory.wait()
+    except MemoryCheckpointError as error:
+        memory.close()
+        return str(error)
+    return ""
+
+
 def loading(memory: MemoryCheckpoint, newer_than: int = -1) -> tuple[int | None, bool]:
     """Load, and return the step and whether the state is the one of this rank after that step."""
     state: dict[str, Any] = {}
@@ -285,17 +296,8 @@ def test_a_copy_that_cannot_be_written_fails_the_save_of_all(tmp_path: Path) -> 
 
         peers._Writer.write = write  # type: ignore[method-assign]
 
-    def program(memory: MemoryCheckpoint) -> str:
-        memory.save(20, {"weights": bytes(3_000_000)})
-        try:
-            memory.wait()
-        except MemoryCheckpointError as error:
-            memory.close()
-            return str(error)
-        return ""
-
     run(tmp_path, saving(10), THREE)
-    said = run(tmp_path, program, THREE, before={1: full})
+    said = run(tmp_path, partial(error_of_save, state={"weights": bytes(3_000_000)}), THREE, before={1: full})
     assert len(set(said)) == 1 and said[0].startswith("step 20 is not in memory: rank 0: ")
     assert "No space left on device" in said[0]
     assert {each.split("/")[0] for n in THREE for each in shards(tmp_path, n)} == {"10"}
@@ -376,16 +378,7 @@ def test_a_state_that_one_process_cannot_copy_fails_the_save_of_all(tmp_path: Pa
 
         PickledStates.stage = stage  # type: ignore[method-assign]
 
-    def program(memory: MemoryCheckpoint) -> str:
-        memory.save(20, value(memory._group.rank, 20))
-        try:
-            memory.wait()
-        except MemoryCheckpointError as error:
-            memory.close()
-            return str(error)
-        return ""
-
     run(tmp_path, saving(10), THREE)
-    said = run(tmp_path, program, THREE, before={1: full})
+    said = run(tmp_path, error_of_save, THREE, before={1: full})
     assert said == ["step 20 is not in memory: rank 1: MemoryError: no memory for the copy"] * 3
     assert run(tmp_path, loading, THREE) == [(10, True)] * 3
