@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_recovery.core.events import JobEvent, SpareEnded, SpareSeen
+from gpu_recovery.core.events import JobEvent, NamedInstancePassed, SpareEnded, SpareSeen
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import Decision, EventOutcome, QuotaChange
@@ -20,10 +20,11 @@ from simulator.invariants import quotas
 def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Sequence[str]:
     """Return the violation of I11 by an event: an event about another attempt must change nothing.
 
-    The events of a warm spare are about its number, which no other warm spare of the job ever has.
+    The events of a warm spare are about its number, which no other warm spare of the job ever has. The result of a
+    background check is about a suspicion, which accepts one result.
     """
     about_a_job = isinstance(record, Job) and isinstance(event, JobEvent)
-    about_a_job = about_a_job and not isinstance(event, SpareSeen | SpareEnded)
+    about_a_job = about_a_job and not isinstance(event, SpareSeen | SpareEnded | NamedInstancePassed)
     if about_a_job and decision.outcome is EventOutcome.APPLIED and event.attempt != record.attempt:
         event_text = f"{type(event).__name__} about attempt {event.attempt}"
         return (f"I11: {record.job_id}, at attempt {record.attempt}, was moved by {event_text}",)

@@ -216,7 +216,7 @@ def job_signature(record: Job) -> Any:
         bool(record.to_leave),
         under_way,
         bool(record.first_ends),
-        len(record.suspicions),
+        len([one for one in record.suspicions if not one.named]),
         record.held,
         (record.holding, record.held_attempt == record.attempt, bool(record.let_go)),
     )

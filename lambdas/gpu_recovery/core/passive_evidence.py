@@ -23,8 +23,10 @@ class PassiveEvidence:
     example: the first of them; "" if there is none.
     faulty:  a sentence about each instance with a sign of a fault, at most `FAULTY_MAX`. Further instances with a sign
         count as silent, so that the whole gang is checked.
+    doubtful: the instances of `faulty` with no other sign than one that a program can cause.
     """
 
     silent: int = 0
     example: str = ""
     faulty: Mapping[str, str] = field(default_factory=dict)
+    doubtful: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.fault_signs import fault_of, has_reported
+from gpu_recovery.core.instance.fault_signs import fault_of, has_reported, is_certain
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job import gang_check, repeat_offender
 from gpu_recovery.core.job.record import Job
@@ -45,7 +45,8 @@ def collect_passive_evidence(context: ExecutionContext, job: Job, plan: Plan) ->
     faulty = {name: sign for name, sign in signs.items() if sign}
     beyond = tuple(faulty)[FAULTY_MAX:]
     kept = {name: sign for name, sign in faulty.items() if name not in beyond}
-    return PassiveEvidence(len(beyond), beyond[0] if beyond else "", kept)
+    doubtful = tuple(name for name in kept if not is_certain(records[name], beats[name]))
+    return PassiveEvidence(len(beyond), beyond[0] if beyond else "", kept, doubtful)
 
 
 def _beats_since(context: ExecutionContext, instance_ids: Sequence[str], since: datetime) -> Mapping[str, Heartbeat]:

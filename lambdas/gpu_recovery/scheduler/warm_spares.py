@@ -12,7 +12,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.heartbeat import Heartbeat, running_log_id
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
-from gpu_recovery.core.job import warm_spares
+from gpu_recovery.core.job import named_instances, warm_spares
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.queue.entry import Entry
@@ -73,7 +73,11 @@ def _holds(beat: Heartbeat | None, job: Job) -> bool:
 
 
 def _chosen(job: Job, idle: Mapping[str, ListedInstance]) -> list[ListedInstance]:
-    """Return the idle instances that the job may use, those without a history of faults first."""
+    """Return the idle instances that the job may use, those without a history of faults first.
+
+    The instances that the job uses last are offered last.
+    """
+    last = named_instances.used_last(job)
     fit = [
         one
         for one in idle.values()
@@ -82,7 +86,7 @@ def _chosen(job: Job, idle: Mapping[str, ListedInstance]) -> list[ListedInstance
         and one.departure is None
         and one.instance_id not in job.left_out
     ]
-    return sorted(fit, key=lambda one: (len(one.past), one.instance_id))
+    return sorted(fit, key=lambda one: (one.instance_id in last, len(one.past), one.instance_id))
 
 
 def recall(recovery: Recovery, entries: Mapping[str, Entry], placement: Placement) -> int:

@@ -50,6 +50,8 @@ class CheckRequested(InstanceEvent):
     awaited: whether the job waits for the result. If not, the check is for the next job on the instance.
     first:   instance on which the attempt ended first, "" if unknown.
     alone:   whether the attempt had only one instance.
+    named:   whether a certain diagnosis or a sign of a fault names the instance, and the job continues without it. The
+        job is told if the check finds no fault.
     """
 
     job_id: str
@@ -63,6 +65,7 @@ class CheckRequested(InstanceEvent):
     awaited: bool = True
     first: str = ""
     alone: bool = False
+    named: bool = False
 
 
 @frozen_dataclass(kw_only=True)

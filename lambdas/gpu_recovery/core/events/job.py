@@ -194,6 +194,17 @@ class RepairEnded(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class NamedInstancePassed(JobEvent):
+    """The check of an instance that the evidence of the attempt names has found no fault; `sentence` is its result.
+
+    The job does not wait for this check, so the event is often about an earlier attempt.
+    """
+
+    instance_id: str
+    sentence: str
+
+
+@frozen_dataclass(kw_only=True)
 class InstanceNeedsRepair(JobEvent):
     """An instance of the attempt needs a check or repair for a reason that is not from this job."""
 
@@ -352,6 +363,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     TrainingContinued,
     InstancesChecked,
     RepairEnded,
+    NamedInstancePassed,
     InstanceNeedsRepair,
     InstanceLeaving,
     RankSilent,

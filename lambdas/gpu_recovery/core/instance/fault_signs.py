@@ -44,6 +44,16 @@ def fault_of(instance: Instance, beat: Heartbeat, first: str, now: datetime) -> 
     return ""
 
 
+def is_certain(instance: Instance, beat: Heartbeat) -> bool:
+    """Return whether the sign of a fault of the instance is one that no program can cause.
+
+    A program can fail first on an instance again and again, and cause errors that a health source then reports.
+    """
+    if beat.health is GpuHealth.IMPAIRED or any(health.impairs for health in instance.health.values()):
+        return True
+    return instance.status is not InstanceStatus.AVAILABLE or instance.need is not None
+
+
 def _failed_there_before(instance: Instance, now: datetime) -> bool:
     """Return whether the fault history has a failure of a job on the instance. The present failure is not in it."""
     return any(signal.kind in FAILED_THERE and now.timestamp() - signal.at_s < WINDOW_S for signal in instance.past)

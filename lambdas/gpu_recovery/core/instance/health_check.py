@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
@@ -40,6 +41,8 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unles
 
 REMEMBERED_MAX = 8
 """Upper bound of the entries of `past_registrations`, `checked_for` and `ended_for` in an instance record."""
+SENTENCE_MAX = 200
+"""Upper bound of the characters of a check result that a job is told."""
 NO_CHECK = Ignore("no check is under way")
 """The answer to an event about a check while no check is under way."""
 _ASKED_BEFORE = Ignore("it was checked for this attempt, or a later one has it")
@@ -58,6 +61,8 @@ def check_requested(instance: Instance, event: events.CheckRequested, context: D
         run = replace(run, put_down=failure_of(event))
     if event.suspect == instance.instance_id:
         run = replace(run, because=event.because, again=event.again)
+    if event.named:
+        run = replace(run, named=RankOnInstance(event.job_id, event.attempt))
     changes, orders = run_check(instance, run)
     active_changes, active = activate(instance)
     changes |= {
@@ -194,7 +199,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     outcome, summary = verdict.outcome, verdict.summary
     if run.passive and outcome is CheckOutcome.HEALTHY:
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"other jobs run on it, so only its logs were read: {summary}"
-    orders = check_report(run, outcome, summary)
+    orders = (*check_report(run, outcome, summary), *_named_report(instance, run, verdict, event.at))
     if outcome is CheckOutcome.CONFIGURATION:
         orders = (*orders, instances.misconfigured(instance, verdict.summary))
     healed = verdict.outcome is CheckOutcome.HEALTHY
@@ -208,6 +213,17 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     return Step(
         InstanceStatus.AVAILABLE, verdict_text, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance))
     )
+
+
+def _named_report(instance: Instance, run: CheckRun, verdict: Verdict, at: datetime) -> tuple[commands.TellJob, ...]:
+    """Return the command that tells the job whose failure named the instance that the check found no fault."""
+    if run.named is None or verdict.outcome not in _NOTHING_FOUND:
+        return ()
+    sentence = f"{verdict.outcome}: {verdict.summary}"[:SENTENCE_MAX]
+    passed = events.NamedInstancePassed(
+        at=at, attempt=run.named.attempt, instance_id=instance.instance_id, sentence=sentence
+    )
+    return (commands.TellJob(run.named.job_id, passed),)
 
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}

@@ -122,8 +122,7 @@ class CheckRun:
     focus: tuple[str, ...] = ()
     """The suspected GPUs, as they were named. The check examines those that it can identify first."""
     superseded: str = ""
-    """The check that this check replaced. If the superseded check finds the instance faulty, its verdict still
-    counts."""
+    """The check that this check replaced. If it finds the instance faulty, its verdict still counts."""
     superseded_task_id: str = ""
     """The ECS task of the superseded check; "" if it is not recorded."""
     superseded_signed: bool = False
@@ -133,6 +132,8 @@ class CheckRun:
     put_down: LemonSignal | None = None
     """The signal that the fault history gets if this check finds the instance faulty; None if it gets none or has it
     already."""
+    named: RankOnInstance | None = None
+    """The rank whose failure named the instance. Its job is told if the check finds no fault; it does not wait."""
     agent_back_at: datetime | None = None
     """Time at which the ECS agent last came back while this check verified the instance; None if it never left."""
     task_id: str = ""
@@ -468,8 +469,7 @@ class Instance(ListedInstance):
     past_registrations: tuple[str, ...] = ()
     """Earlier container instance ids, the latest last. Events about them are outdated."""
     checked_for: tuple[str, ...] = ()
-    """The latest attempts (`<job_id>--a<NN>`) that had the instance checked, so that no attempt has it checked
-    twice."""
+    """The latest attempts (`<job_id>--a<NN>`) that had the instance checked: none has it checked twice."""
     ended_for: tuple[str, ...] = ()
     """The latest attempts that asked the instance to end a rank, so that a repeated request has no effect."""
     checks: int = 0

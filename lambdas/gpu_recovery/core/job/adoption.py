@@ -122,6 +122,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) 
         "repairs": 0,
         "first_ends": (),
         "suspicions": (),
+        "avoided": (),
         "held": False,
         "suspended_for": "",
         "suspended_at": None,

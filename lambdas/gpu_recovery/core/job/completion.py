@@ -147,6 +147,7 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
     """Return the changes that set the cool-down before the next attempt.
 
     There is no cool-down after a stable run or after the first short run. Then it doubles with each short run in a row.
+    It is counted from the time at which the gang was stopped or had ended, so the health checks are part of it.
     """
     policy = context.policy
     if is_stable(job, context):
@@ -155,7 +156,9 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
     if ends == 1:
         return {"quick_ends": ends, "not_before": None}
     pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
-    return {"quick_ends": ends, "not_before": context.now + duration(pause)}
+    since = job.status_at if job.status in (JobStatus.STOPPING, JobStatus.DIAGNOSING) else context.now
+    until = since + duration(pause)
+    return {"quick_ends": ends, "not_before": until if until > context.now else None}
 
 
 def retry_delay(changes: Mapping[str, Any], context: DecisionContext) -> str:

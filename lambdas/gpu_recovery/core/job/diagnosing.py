@@ -25,7 +25,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import hang_stops, remedy_outcomes
+from gpu_recovery.core.job import hang_stops, named_instances, remedy_outcomes
 from gpu_recovery.core.job.completion import (
     failed,
     is_stable,
@@ -93,11 +93,13 @@ def diagnosed(
     # A first end on a suspected instance is explained by the diagnosis, so it does not count towards a repetition.
     first_ends = tuple(end for end in job.first_ends if end.instance_id not in in_background)
     changes |= {
-        **restart_changes(job, diagnosis, context),
+        **restart_changes(replace(job, first_ends=first_ends), diagnosis, context),
         "repairing": (),
         "repairs": job.repairs + len(in_background),
+        "first_ends": first_ends,
     }
-    changes["first_ends"] = first_ends
+    if in_background and diagnosis.blames_instance:
+        changes["suspicions"] = named_instances.with_named(job, in_background, context.policy)
     how = "no instance is faulty"
     if in_background or "left_out" in changes:
         how = f"elsewhere than on {listed(in_background or diagnosis.instances)} if there is room"
@@ -127,7 +129,7 @@ def _checks_of(
     order = check_to_come(job)
     if order is None:
         return ()
-    request = replace(order.request, focus=diagnosis.gpus)
+    request = replace(order.request, focus=diagnosis.gpus, named=diagnosis.blames_instance)
     return tuple(commands.TellInstance(instance, request) for instance in in_background)
 
 
@@ -139,9 +141,8 @@ def restart_changes(job: Job, diagnosis: DiagnosisResult | None, context: Decisi
     # After an error of the program, the retry on other instances shows that no instance causes it.
     elsewhere = diagnosis.excluded_instances or (diagnosis.instances if diagnosis.blames_program else ())
     if elsewhere:
-        changes["left_out"] = {
-            instance: job.instances.index(instance) for instance in elsewhere if instance in job.instances
-        }
+        ranks = {instance: job.instances.index(instance) for instance in elsewhere if instance in job.instances}
+        changes |= named_instances.left_out(job, ranks, context.policy)
     if diagnosis.allows_restart and diagnosis.remedy is Remedy.WAIT:
         pause = context.now + duration(context.policy.pending_retry_s)
         changes["not_before"] = max(pause, changes["not_before"] or pause)

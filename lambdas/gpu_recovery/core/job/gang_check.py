@@ -11,12 +11,13 @@ the whole gang checked. Decision 63.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender
+from gpu_recovery.core.job import hang_stops, named_instances, remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import (
     is_stable,
@@ -120,8 +121,12 @@ def continued(
         "repairs": job.repairs + len(faulty),
         "check_if_unused": first if first not in faulty else "",
     }
+    named = tuple(name for name in faulty if name not in evidence.doubtful)
+    after = replace(job, suspicions=named_instances.contradicted(job, faulty, context.policy))
+    changes["suspicions"] = named_instances.with_named(after, named, context.policy)
     if last_used:
-        changes["left_out"] = {name: job.instances.index(name) for name in last_used}
+        ranks = {name: job.instances.index(name) for name in last_used}
+        changes |= named_instances.left_out(job, ranks, context.policy)
     if faulty:
         changes["blamed"] = with_blamed(job, faulty)
     told = "; ".join(f"{name}: {evidence.faulty[name]}" for name in faulty)
@@ -131,7 +136,8 @@ def continued(
     # The check of a faulty instance takes the claim of the job over, so no job is placed there before.
     left_out = (first,) if first in others else ()
     release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
-    orders = (release, *(commands.TellInstance(name, request) for name in faulty), poke_scheduler(job))
+    checks = (commands.TellInstance(name, replace(request, named=name in named)) for name in faulty)
+    orders = (release, *checks, poke_scheduler(job))
     return unless_suspended(job, Step(JobStatus.RECOVERING, f"{job.stop_reason}; {reason}", changes, orders))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_recovery.core.job import warm_spares
+from gpu_recovery.core.job import named_instances, warm_spares
 from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
@@ -51,10 +51,7 @@ def _entry(job: Job) -> Entry:
         known_short=job.short_of,
         fresh=job.status is JobStatus.QUEUED,
         instances=job.instances,
-        suspects={
-            **job.left_out,
-            **{suspicion.instance_id: suspicion.rank for suspicion in job.suspicions if suspicion.stands},
-        },
+        suspects=named_instances.used_last(job),
         not_before=job.not_before,
         suspended_at=job.suspended_at,
         suspended_for=job.suspended_for,

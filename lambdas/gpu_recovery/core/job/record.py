@@ -112,9 +112,10 @@ class FirstEnd:
 
 @frozen_dataclass()
 class Suspicion:
-    """A repeat offender: an instance repaired because attempts of the job ended there first.
+    """An instance that the evidence of the job's attempts names, although no check found a fault on it.
 
-    No check found a fault on the instance.
+    Either it is a repeat offender, repaired because attempts of the job ended there first. Or a certain diagnosis or a
+    sign of a fault named it (`named`), and its check passed, so it was not repaired.
 
     Attributes:
         attempt: the last attempt that counted against the instance.
@@ -122,6 +123,8 @@ class Suspicion:
         lasted: a stable run has followed since.
         proved: the instance took part in a stable run.
         elsewhere: the instance on which the same rank ended first later, evidence against the program; "" for none.
+        named: a diagnosis or a sign of a fault named the instance, and no repair followed.
+        passed: the check of a named instance has found no fault. False: the result is not known, or is a fault.
     """
 
     attempt: int
@@ -130,11 +133,13 @@ class Suspicion:
     lasted: bool = False
     proved: bool = False
     elsewhere: str = ""
+    named: bool = False
+    passed: bool = False
 
     @property
     def stands(self) -> bool:
-        """Whether the suspicion still stands: no later run has exonerated the instance."""
-        return not self.proved and not self.elsewhere
+        """Whether the suspicion still stands: no later run has exonerated the instance, and no fault was found."""
+        return not self.proved and not self.elsewhere and (self.passed or not self.named)
 
 
 @frozen_dataclass()
@@ -280,7 +285,7 @@ class ListedJob:
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
-    """The instances that were repaired as repeat offenders."""
+    """The instances that were repaired as repeat offenders, and those that were named and passed their check."""
     conclusion: DiagnosisResult | None = None
     """The last diagnosis result, which names its attempt."""
     heard_again: int = 0
@@ -290,7 +295,10 @@ class ListedJob:
     verdict_open: DiagnosisResult | None = None
     """The diagnosis before the last, while only the running checks can show its outcome."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Instances that a diagnosis excludes, with the rank of each. They are used last, until a stable run."""
+    """Instances that the last failures exclude, with the rank of each. They are used last, until a stable run."""
+    avoided: tuple[FirstEnd, ...] = ()
+    """Instances that were left out before a stable run in which they took no part, the latest last. They are used
+    last, until a stable run with them."""
     held: bool = False
     """Whether a user has suspended the job: it is not placed until a user resumes it."""
     wished_at: datetime | None = None

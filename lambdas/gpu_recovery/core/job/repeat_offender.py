@@ -12,6 +12,10 @@ A program that always ends the same rank looks like a bad instance until that ra
 gives the rank to another instance (`core/queue/host_selection.py`). The next first end decides. If the same rank ends
 first again, the program is the cause. If the same instance is first again under another rank, the instance is the
 cause, and its reboot has not cured it. Until a stable run, no other instance is suspected.
+
+An instance that a diagnosis named, and whose check passed, is suspected as well (`named_instances.py`). The failure
+that named the instance counts as one first end. No repair has followed, so the rules about repaired instances do not
+apply.
 """
 
 from __future__ import annotations
@@ -90,9 +94,11 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     if not policy.suspect_repeats or last is None or not job.attempts_left(policy):
         return NO_SUSPECT
     known = _recent_suspicions(job, policy)
-    if job.repairs >= policy.job_repairs_max or any(_contradicts(last, suspicion, policy) for suspicion in known):
+    if job.repairs >= policy.job_repairs_max or any(contradicts(last, suspicion, policy) for suspicion in known):
         return NO_SUSPECT
     where = last.instance_id
+    namings = [one for one in known if one.named and one.stands and one.instance_id == where]
+    known = tuple(suspicion for suspicion in known if not suspicion.named)
     before = [suspicion for suspicion in known if suspicion.instance_id == where]
     if any(suspicion.rank != last.rank and suspicion.stands for suspicion in before):
         because = f"after a repair on suspicion, the gang of {job.job_id} failed there first again, {_listed(last)}"
@@ -102,9 +108,14 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     ):
         return NO_SUSPECT
     here = [end for end in ends if end.instance_id == where]
+    # The failure that named the instance counts as well, because its check has not explained it.
+    earlier = [FirstEnd(one.attempt, one.rank, where) for one in namings if one.attempt < here[0].attempt]
+    here = [*earlier, *here]
     if len(here) < policy.suspect_after:
         return NO_SUSPECT
     because = f"the gang of {job.job_id} failed there first {len(here)} times, {_listed(*here)}"
+    if earlier:
+        because = f"{because}; the evidence named it after attempt {earlier[-1].attempt}, and its check found no fault"
     return SuspectInstance(where, because, again=bool(before))
 
 
@@ -113,13 +124,15 @@ def _listed(*ends: FirstEnd) -> str:
     return ", ".join(f"attempt {end.attempt} with rank {end.rank}" for end in ends[-LISTED_MAX:])
 
 
-def _contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> bool:
+def contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> bool:
     """Return whether the first end `end` contradicts the suspicion `known`: the same rank, on another instance.
 
     If a stable run has followed the suspicion, an end `suspect_window` or more attempts later does not contradict it:
-    the other instance may be faulty too.
+    the other instance may be faulty too. A named instance whose check has not passed may be faulty, so its rank proves
+    nothing.
     """
     counts = not known.lasted or known.attempt > end.attempt - policy.suspect_window
+    counts = counts and (known.passed or not known.named)
     return counts and end.rank == known.rank and end.instance_id != known.instance_id
 
 
@@ -136,7 +149,7 @@ def updated_suspicions(job: Job, results: Mapping[str, Checked], policy: Recover
         # The suspicion against the program is renewed for as long as this rank keeps ending first.
         known = tuple(
             replace(suspicion, attempt=job.attempt, elsewhere=last.instance_id)
-            if _contradicts(last, suspicion, policy)
+            if contradicts(last, suspicion, policy)
             else suspicion
             for suspicion in known
         )
@@ -144,7 +157,18 @@ def updated_suspicions(job: Job, results: Mapping[str, Checked], policy: Recover
         known = (*known, Suspicion(job.attempt, last.rank, last.instance_id))
     explained = job.attempt if blamed else None
     remaining = tuple(end for end in ends if end.attempt != explained and end.instance_id not in suspected | blamed)
-    return {"first_ends": remaining, "suspicions": known[-policy.suspect_window :]}
+    known = tuple(one for one in known if not (one.named and one.instance_id in suspected | blamed))
+    return {"first_ends": remaining, "suspicions": bounded(known, policy)}
+
+
+def bounded(suspicions: tuple[Suspicion, ...], policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
+    """Return the newest suspicions of each of the two kinds, at most `suspect_window` of a kind."""
+    newest = [
+        one
+        for named in (False, True)
+        for one in [one for one in suspicions if one.named is named][-policy.suspect_window :]
+    ]
+    return tuple(one for one in suspicions if any(one is kept for kept in newest))
 
 
 def suspicion_note(job: Job, after: tuple[Suspicion, ...]) -> str:
@@ -159,6 +183,7 @@ def suspicion_note(job: Job, after: tuple[Suspicion, ...]) -> str:
     if any(
         suspicion.stands and suspicion.instance_id == last.instance_id and suspicion.rank != last.rank
         for suspicion in job.suspicions
+        if not suspicion.named
     ):
         return f"; its reboot on suspicion has not helped {last.instance_id}: the instance is probably faulty"
     return ""

@@ -22,6 +22,7 @@ from gpu_recovery.core.job import (
     in_place,
     launching,
     lost_contact,
+    named_instances,
     recovering,
     stopping,
     suspension,
@@ -49,6 +50,9 @@ from gpu_recovery.core.state_machine import (
     with_checked_target,
 )
 
+OF_ANY_ATTEMPT = (events.SpareSeen, events.SpareEnded, events.NamedInstancePassed)
+"""Events that the attempt does not fence: the number of the warm spare does, or the suspicion, which accepts one
+result."""
 SUBMITTED = "JobSubmitted"
 """Event name at the start of the history of a submitted job."""
 
@@ -126,8 +130,8 @@ def decide_by(
 
 def outdated_reason(job: Job, event: events.JobEvent) -> str:
     """Return why the event is outdated, or "" if it applies to the current record."""
-    if isinstance(event, events.SpareSeen | events.SpareEnded):
-        return ""  # fenced by the number of the warm spare
+    if isinstance(event, OF_ANY_ATTEMPT):
+        return ""
     if event.attempt != job.attempt:
         return f"about attempt {event.attempt}, the job is at {job.attempt}"
     if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested):
@@ -328,6 +332,11 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
         for event, decide in ((events.SpareSeen, warm_spares.seen), (events.SpareEnded, warm_spares.ended))
     },
     **{(status, events.NewerTaskSeen): Transition.to(newer_task, _S.SUBMITTED) for status in _ENDED},
+    **{
+        (status, events.NamedInstancePassed): Transition.to(named_instances.passed, status)
+        for status in JobStatus
+        if status is not _S.QUEUED and status not in _ENDED
+    },
 }
 """Transitions by status and event: the function that decides and the statuses it may lead to."""
 
@@ -353,6 +362,8 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt is not being diagnosed", events.InstancesChecked, *_IN_QUEUE, *_UNDER_WAY, *_LEAVING),
     **ignored("the diagnosis of this attempt is done", events.InstancesChecked, _S.RECOVERING, *_ENDED),
     **ignored("the attempt waits for no repair", events.RepairEnded, *_IN_QUEUE, *_UNDER_WAY, _S.SUSPENDING, *_ENDED),
+    **ignored("no attempt of it has ended", events.NamedInstancePassed, _S.QUEUED),
+    **ignored("the job has ended", events.NamedInstancePassed, *_ENDED),
     **ignored("it has no rank on any instance", events.InstanceNeedsRepair, *_NO_RANKS),
     **ignored("it has no rank on any instance", events.InstanceLeaving, *_NO_RANKS),
     **ignored("the gang is leaving already", events.InstanceNeedsRepair, *_LEAVING),

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender, warm_spares
+from gpu_recovery.core.job import hang_stops, named_instances, remedy_outcomes, repeat_offender, warm_spares
 from gpu_recovery.core.job.assessment import purpose_of
 from gpu_recovery.core.job.completion import (
     failed,
@@ -433,9 +433,8 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
     """Poll ECS, because the report of an end may have been lost. After a stable run, reset the counters."""
     lasted = job.status is JobStatus.RUNNING and is_stable(job, context)
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
-    if lasted and job.left_out:
-        changes["left_out"] = {}
     if lasted:
+        changes |= named_instances.after_stable_run(job, context.policy)
         changes |= remedy_outcomes.remedy_held(job) | hang_stops.after_stable_run(job, context)
     if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}

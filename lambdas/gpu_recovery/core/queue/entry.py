@@ -31,7 +31,7 @@ class Entry:
     placed_at:   time at which the present status began.
     known_short: kind of the last rejection (`RejectionKind`), "" if none.
     fresh:       the job is QUEUED, so its record needs a first wait reason.
-    suspects:    instances that the job uses last, each with the rank under which it was suspected.
+    suspects:    instances that the job uses last, in this order, each with the rank under which it was suspected.
     ran_s:       seconds that the job ran in all earlier runs.
     workload:    the kind of work, by which the run time is estimated; "" if it is not estimated.
     launching:   its launch has not been answered, or was denied and its gang is being stopped.

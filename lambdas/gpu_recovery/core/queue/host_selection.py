@@ -163,7 +163,8 @@ class HostPool:
     ) -> list[str]:
         """Return hosts for the ranks that keep none, best first.
 
-        The order: reserved hosts and leaving hosts that outlast the job, open hosts, other leaving hosts, suspects.
+        The order: reserved hosts and leaving hosts that outlast the job, open hosts, other leaving hosts, and suspects
+        in the order of the job.
         """
         in_time = {host_id for host_id in leaving if self._ends_before_leaving(job, self.hosts[host_id])}
         first = [*self._in_order(own), *self._in_order(in_time)]
@@ -177,12 +178,12 @@ class HostPool:
         chosen += self._in_order(
             host_id for host_id in leaving - in_time if host_id not in kept and host_id not in job.suspects
         )
-        suspects = {host_id for host_id in job.suspects if host_id not in chosen and host_id not in kept}
-        return chosen + sorted(
+        suspects = (host_id for host_id in job.suspects if host_id not in chosen and host_id not in kept)
+        return chosen + [
             host_id
             for host_id in suspects
             if own.get(host_id) or host_id in leaving or any(pool.free.get(host_id, 0) >= job.gpus for pool in pools)
-        )
+        ]
 
     def _in_order(self, hosts: Iterable[str]) -> list[str]:
         """Return the hosts by lemon score, the lowest first."""

@@ -69,7 +69,8 @@ class WaitingJob:
     nodes, gpus:  the number of instances, and of GPUs on each.
     queued_at:    time of the first submission. Suspension and recovery do not change it.
     last:         the instances of its last attempt by rank, "" for a rank that keeps none.
-    suspects:     instance to the rank under which it was suspected: used last, and never under that rank.
+    suspects:     instance to the rank under which it was suspected: used last, in this order, and never under that
+                  rank.
     own_only:     the job returns only to its own instances, and not while it is `repairing`.
     runs_for_s:   the remaining run time in seconds that nine of ten jobs of its kind did not exceed, at most its limit;
                   without such jobs, its limit; None if unknown.

@@ -183,6 +183,7 @@ _OF_INSTANCES = (
     events.InstancesChecked,
     events.PassiveEvidenceCollected,
     events.RepairEnded,
+    events.NamedInstancePassed,
     events.InstanceNeedsRepair,
     events.InstanceLeaving,
     events.RankSilent,
