@@ -11,8 +11,9 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.held_ranks import container_hold_s, keeps_containers, kept_instances
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.record import Job, JobStatus, Origin, StopPurpose
+from gpu_recovery.core.job.record import FirstEnd, Job, JobStatus, Origin, StopPurpose, Suspicion
 from gpu_recovery.core.job.spec import Backend, JobSpec
+from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.policy import PRESETS
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
@@ -20,6 +21,7 @@ from tests.core.build import ADAPTIVE, NOW, tell
 
 ON = replace(ADAPTIVE, restart_in_place=True)
 IDS = ("i-1", "i-2", "i-3")
+CRASHED = RankFailure(1, "i-2", NOW, Ending(EndingKind.CRASHED, 134, "crashed"))
 FAILED = RankFailure(1, "i-2", NOW, Ending(EndingKind.FAILED, 1, "exited with code 1"))
 RESTART = DiagnosisResult(1, Cause.NETWORK, "job", (), Remedy.RESTART, 90, True, "a connection broke")
 NAMES = DiagnosisResult(1, Cause.GPU_FAULT, "i-2", ("i-2",), Remedy.CHECK, 95, True, "XID 79")
@@ -162,3 +164,23 @@ def test_containers_that_all_end_while_they_are_held_lead_to_the_checks() -> Non
     """As after every other end of a gang."""
     record = tell(held(), events.AllRanksStopped(at=NOW, attempt=1, failure=FAILED, own_ends=1), ON).record
     assert (record.status, record.holding, record.held_attempt) == (JobStatus.DIAGNOSING, False, 0)
+
+
+def test_a_suspect_that_was_named_is_asked_about_before_its_containers_are_stopped() -> None:
+    """The evidence may name it again: then it is repaired in the background, and the others restart in place."""
+    known = (Suspicion(1, 0, "i-2", named=True, passed=True),)
+    of_second = {"attempt": 2, "suspicions": known, "first_ends": ()}
+    stopping = tell(job(**of_second), events.RankFailed(at=NOW, attempt=2, failure=CRASHED), ON).record
+    waits = tell(stopping, events.AllRanksHeld(at=NOW, attempt=2, failure=CRASHED, own_ends=1), ON).record
+    assert waits.holding and orders(waits, commands.GatherEvidence)
+    named = tell(waits, events.Diagnosed(at=NOW, attempt=2, conclusion=replace(NAMES, attempt=2)), ON).record
+    assert (named.status, named.let_go) == (JobStatus.RECOVERING, ("i-2",))
+    (release,) = orders(named, commands.ReleaseInstances)
+    assert release.check is not None and release.check.suspect == "i-2"
+    seen = events.PassiveEvidenceCollected(at=NOW, attempt=2, evidence=PassiveEvidence())
+    for told in (seen, events.Diagnosed(at=NOW, attempt=2, conclusion=replace(RESTART, attempt=2))):
+        stopped = tell(waits, told, ON).record
+        assert stopped.status is JobStatus.STOPPING and not stopped.holding
+    offender = replace(waits, held_attempt=0, first_ends=(FirstEnd(1, 1, "i-2"),), suspicions=())
+    at_once = tell(offender, events.AllRanksHeld(at=NOW, attempt=2, failure=CRASHED, own_ends=1), ON).record
+    assert not at_once.holding and "i-2 is suspected" in at_once.reason

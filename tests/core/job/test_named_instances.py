@@ -336,3 +336,50 @@ def test_a_check_that_names_nobody_tells_nothing() -> None:
 def test_the_result_is_one_of_the_events_that_no_attempt_fences() -> None:
     """The suspicion does."""
     assert events.NamedInstancePassed in state_machine.OF_ANY_ATTEMPT
+
+
+def test_the_spare_that_takes_the_rank_of_a_repaired_instance_may_be_suspected() -> None:
+    """It has the rank because the other was repaired. A rank is evidence for the program only after a passed check."""
+    second = (IDS[0], SPARES[0], *IDS[2:])
+    record = named(queued(LONG, spec=SPEC), 1)
+    for _ in range(2):
+        record = applied(checked(ended(record, 1, second), {one: events.Checked(HEALTHY, "") for one in second}, LONG))
+    assert suspect(ended(record, 1, second)).suspect == SPARES[0]
+
+
+# -- a suspect that is named again, and the pause ----------------------------------------------------------------------
+
+
+def test_a_suspect_that_is_named_again_is_repaired_in_the_background() -> None:
+    """Two failures name it, so the job does not wait for the check of its gang; the instance repairs itself."""
+    record = applied(passes(named(queued(LONG, spec=SPEC), 1), IDS[1]))
+    record = lasts(record, (IDS[0], SPARES[0], *IDS[2:]))
+    ids = (IDS[0], SPARES[0], IDS[2], IDS[1])
+    decision = gpu_fault(ended(record, 3, ids), 3)
+    assert decision.record.status is JobStatus.RECOVERING
+    (told,) = orders(decision, commands.TellInstance)
+    assert (told.instance_id, told.event.suspect) == (IDS[1], IDS[1]) and "2 times" in told.event.because
+    (suspicion,) = decision.record.suspicions
+    assert (suspicion.attempt, suspicion.rank, suspicion.named, suspicion.stands) == (3, 3, False, True)
+    rebooted = applied(tell(claimed(), replace(told.event, suspect="i-0a1"), LONG))
+    assert orders(tell(rebooted, verdict_of(rebooted, HEALTHY), LONG), commands.RebootInstance)
+
+
+def test_a_suspect_that_is_not_named_again_has_the_gang_checked() -> None:
+    """Another instance is named, or none: who is suspected is not left to work on unchecked."""
+    record = applied(passes(named(queued(LONG, spec=SPEC), 1), IDS[1]))
+    record = ended(record, 3, (IDS[0], SPARES[0], IDS[2], IDS[1]))
+    assert gpu_fault(record, 0).record.status is JobStatus.DIAGNOSING
+    seen = events.PassiveEvidenceCollected(at=NOW, attempt=record.attempt, evidence=PassiveEvidence())
+    assert tell(record, seen, LONG).outcome is EventOutcome.IGNORED
+
+
+def test_there_is_no_pause_after_a_failure_that_an_instance_certainly_caused() -> None:
+    """The next attempt leaves the instance out. If two instances were named for one rank, the pause is there again."""
+    before = replace(queued(LONG, spec=SPEC), quick_ends=3)
+    record = named(before, 1)
+    assert (record.not_before, record.quick_ends) == (None, 3)
+    assert without_signs(ended(before, 1)).not_before is not None
+    record = applied(passes(record, IDS[1]))
+    record = applied(passes(named(record, 1, (IDS[0], SPARES[0], *IDS[2:])), SPARES[0]))
+    assert named(record, 1, (IDS[0], SPARES[1], *IDS[2:])).not_before is not None

@@ -189,7 +189,7 @@ def test_failures_before_an_attempt_that_lasts_are_history(policy: RecoveryPolic
 
 @pytest.mark.parametrize("made", [stopping, diagnosing], ids=["stopping", "diagnosing"])
 def test_the_checks_after_a_crash_are_no_training(made: Any) -> None:
-    """However long they take: a program that dies at once is not forgiven for them, nor spared its pause."""
+    """However long they take: a program that dies at once is not forgiven for them, and its next pause is longer."""
     before = replace(running(), attempts_counted=1, repairs=7, quick_ends=1)
     record = replace(made(failure(EndingKind.CRASHED), record=before), look_at=later(ADAPTIVE.stable_run_s))
     event = events.JobLookDue(at=later(ADAPTIVE.stable_run_s), attempt=1, look_at=later(ADAPTIVE.stable_run_s))
@@ -209,6 +209,16 @@ def test_a_job_that_cools_down_is_thought_of_when_its_pause_is_over() -> None:
     entry = entry_of(cooling)
     assert entry is not None and not entry.may_start(later(9 + 119)) and entry.may_start(later(9 + 120))
     assert placed(cooling, LONG, later(200)).not_before is None
+
+
+@pytest.mark.parametrize(("quick_ends", "left_s"), [(0, 0), (1, 0), (2, 20), (3, 140)])
+def test_the_checks_after_a_failure_are_part_of_its_pause(quick_ends: int, left_s: int) -> None:
+    """Nothing is launched meanwhile. A launch that fails again and again has a pause after each of its failures."""
+    waiting = diagnosing(failure(EndingKind.CRASHED), record=replace(running(), quick_ends=quick_ends))
+    after = applied(checked(waiting, results(HEALTHY, HEALTHY), now=later(100)))
+    assert after.not_before == (later(100 + left_s) if left_s else None)
+    interrupted = _ends(replace(running(LONG), quick_ends=1, incident_at=NOW), later(600))
+    assert interrupted.not_before == later(660)
 
 
 @pytest.mark.parametrize("outcomes", [(HEALTHY, HEALTHY), (HEALTHY, REBOOT)], ids=["crash", "hardware"])

@@ -72,7 +72,8 @@ def diagnosed(
     # An error of the program shows itself soon.
     ends = diagnosis.needs_person or (_ends(diagnosis) and not is_stable(job, context))
     in_background = _background_checks(job, diagnosis, context)
-    if not (ends or in_background or diagnosis.allows_restart) or not _may_skip_checks(job, diagnosis, context):
+    may_skip = _may_skip_checks(job, diagnosis, in_background, context)
+    if not (ends or in_background or diagnosis.allows_restart) or not may_skip:
         changes = {"conclusion": diagnosis, **remedy_outcomes.keep_diagnosis_open(job)}
         return Step(JobStatus.DIAGNOSING, f"{job.reason}; {diagnosis.summary}", changes)
     changes = {
@@ -99,7 +100,7 @@ def diagnosed(
         "first_ends": first_ends,
     }
     if in_background and diagnosis.blames_instance:
-        changes["suspicions"] = named_instances.with_named(job, in_background, context.policy)
+        changes["suspicions"] = named_instances.with_named(job, in_background, context.policy, _suspect(job))
     how = "no instance is faulty"
     if in_background or "left_out" in changes:
         how = f"elsewhere than on {listed(in_background or diagnosis.instances)} if there is room"
@@ -134,10 +135,18 @@ def _checks_of(
 
 
 def restart_changes(job: Job, diagnosis: DiagnosisResult | None, context: DecisionContext) -> dict[str, Any]:
-    """Return the changes that delay the next attempt or place it elsewhere: cool-down and excluded instances."""
+    """Return the changes that delay the next attempt or place it elsewhere: cool-down and excluded instances.
+
+    There is no cool-down after a failure that is certainly the fault of an instance, because the next attempt leaves
+    the instance out. It stays if such a fault was named on several instances under one rank: then the program is the
+    probable cause.
+    """
     changes = with_cool_down(job, context)
     if diagnosis is None:
         return changes
+    doubted = any(one.named and one.elsewhere for one in job.suspicions)
+    if changes["not_before"] is not None and diagnosis.blames_instance and not doubted:
+        changes = {"quick_ends": job.quick_ends, "not_before": None}
     # After an error of the program, the retry on other instances shows that no instance causes it.
     elsewhere = diagnosis.excluded_instances or (diagnosis.instances if diagnosis.blames_program else ())
     if elsewhere:
@@ -158,13 +167,22 @@ def gather_again(job: Job) -> Step:
     return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, (commands.GatherEvidence(job.attempt),))
 
 
-def _may_skip_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> bool:
-    """Return whether the checks may be skipped: they have not begun, no instance is suspected, and the cause is new.
+def _suspect(job: Job) -> str:
+    """Return the repeat offender of this attempt; "" if there is none."""
+    order = check_to_come(job)
+    return order.request.suspect if order is not None else ""
+
+
+def _may_skip_checks(
+    job: Job, diagnosis: DiagnosisResult, in_background: tuple[str, ...], context: DecisionContext
+) -> bool:
+    """Return whether the checks may be skipped: they have not begun, and the cause is new.
 
     If the job was restarted for the same cause in the attempt before and failed again soon, its instances are checked.
+    A repeat offender is checked and repaired in the background only if the diagnosis names it, too.
     """
-    order = check_to_come(job)
-    begun = order is None or bool(order.request.suspect) or job.heard_again == job.attempt
+    suspected = _suspect(job) not in ("", *in_background)
+    begun = check_to_come(job) is None or suspected or job.heard_again == job.attempt
     again = _is_same_fault(job, diagnosis) and not is_stable(job, context)
     return not begun and (diagnosis.needs_person or not again)
 

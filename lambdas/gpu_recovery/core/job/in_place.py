@@ -40,8 +40,8 @@ def all_held(job: Job, event: events.AllRanksHeld, context: DecisionContext) -> 
         return Ignore("the evidence is being collected")
     ends = repeat_offender.with_first_end(job, event.own_ends, context.policy)
     suspect = repeat_offender.find_suspect(job, ends, context.policy)
-    if suspect.instance_id:
-        return stop_containers(job, f"{suspect.instance_id} is suspected: {suspect.reason}", context)
+    if suspect.instance_id and not suspect.named:
+        return stop_containers(job, _suspected(suspect.instance_id, suspect.reason), context)
     changes = {
         "held_attempt": job.attempt,
         "first_ends": ends,
@@ -81,16 +81,24 @@ def seen_while_held(job: Job, event: events.PassiveEvidenceCollected, context: D
     if not job.holding or job.held_attempt != job.attempt:
         return Ignore("not every rank of it has ended")
     ended = as_ended(job, event.conclusion, context)
+    request = check_request(ended, 0, context)
+    if request.suspect:
+        return stop_containers(job, _suspected(request.suspect, request.because), context)
     told = f"; {event.conclusion.summary}" if event.conclusion is not None else ""
     if why := gang_check.why_gang_is_checked(ended, event.evidence, context):
         return stop_containers(job, f"{job.stop_reason}{told}; the gang is checked: {why}", context)
-    step = gang_check.continued(ended, event.evidence, check_request(ended, 0, context), context, IN_PLACE)
+    step = gang_check.continued(ended, event.evidence, request, context, IN_PLACE)
     if event.conclusion is not None:
         told_of = {"conclusion": event.conclusion, **remedy_outcomes.keep_diagnosis_open(job)}
         step = replace(step, changes={**told_of, **step.changes})
     return _in_place(job, step, _checked(step)) or stop_containers(
         job, f"{job.stop_reason}{told}; the containers are not used again", context
     )
+
+
+def _suspected(instance_id: str, reason: str) -> str:
+    """Return why the containers are stopped for a repeat offender: its check and its repair come first."""
+    return f"{instance_id} is suspected: {reason}"
 
 
 def as_ended(job: Job, conclusion: DiagnosisResult | None, context: DecisionContext) -> Job:

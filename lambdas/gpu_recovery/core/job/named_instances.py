@@ -30,16 +30,22 @@ _NOTE = "; checked without a finding: "
 """Begin of the addition to a reason about the check of a named instance. A later addition takes the place of it."""
 
 
-def with_named(job: Job, instances: Iterable[str], policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
+def with_named(job: Job, instances: Iterable[str], policy: RecoveryPolicy, repaired: str = "") -> tuple[Suspicion, ...]:
     """Return the suspicions with the instances that the evidence of this attempt names. Each is being checked.
 
     An earlier naming of the same instance is replaced.
+
+    Args:
+        job: the job after the end of its attempt.
+        instances: the instances that the evidence names.
+        policy: the policy.
+        repaired: the one of them that is a repeat offender, and is repaired whatever its check finds; "" for none.
     """
     named = tuple(name for name in instances if name in job.instances)
     if not policy.suspect_repeats or not named:
         return job.suspicions
     others = tuple(one for one in job.suspicions if not (one.named and one.instance_id in named))
-    new = (Suspicion(job.attempt, job.instances.index(name), name, named=True) for name in named)
+    new = (Suspicion(job.attempt, job.instances.index(name), name, named=name != repaired) for name in named)
     return repeat_offender.bounded((*others, *new), policy)
 
 

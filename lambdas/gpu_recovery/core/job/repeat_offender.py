@@ -71,11 +71,17 @@ def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) ->
 
 @frozen_dataclass()
 class SuspectInstance:
-    """The repeat offender of a job and the reason; `again`: an earlier repair on suspicion has not helped."""
+    """The repeat offender of a job and the reason.
+
+    Attributes:
+        again: an earlier repair on suspicion has not helped.
+        named: the evidence of an earlier attempt named the instance. It may name the instance again.
+    """
 
     instance_id: str
     reason: str
     again: bool = False
+    named: bool = False
 
 
 NO_SUSPECT = SuspectInstance("", "")
@@ -116,7 +122,7 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     because = f"the gang of {job.job_id} failed there first {len(here)} times, {_listed(*here)}"
     if earlier:
         because = f"{because}; the evidence named it after attempt {earlier[-1].attempt}, and its check found no fault"
-    return SuspectInstance(where, because, again=bool(before))
+    return SuspectInstance(where, because, again=bool(before), named=bool(earlier))
 
 
 def _listed(*ends: FirstEnd) -> str:
