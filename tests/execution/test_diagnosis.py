@@ -202,7 +202,7 @@ def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:
     loop(api).handle(JOB, results)
     after = api.functions.job()
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
-    sentence = f"{SECOND}: suspected, and not used until a stable run if there are others"
+    sentence = f"{SECOND}: suspected, and used last until a stable run with it"
     assert sentence in after.reason
     story = {"job": api.get(f"/jobs/{JOB}").body, "pending": None, "instances": [], "left_out": []}
     assert sentence in explanation(story, NOW)

@@ -65,7 +65,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     reason = assessment.reason + (assessment.waits if assessment.repairing or not delay else "") + delay + note
     if diagnosis is not None and diagnosis.suspects_instance and not blamed and elsewhere.get("left_out"):
         left_out = listed(tuple(elsewhere["left_out"]))
-        reason += f"; {left_out}: suspected, and not used until a stable run if there are others"
+        reason += f"; {left_out}: suspected, and used last until a stable run with it"
     recovering = {
         **changes,
         **elsewhere,
