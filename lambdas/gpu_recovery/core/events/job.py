@@ -59,6 +59,7 @@ class ResourcesShort(JobEvent):
     sentence: str
     short_of: str = ""
     passed_since: datetime | None = None
+    narrow_since: datetime | None = None
 
 
 @frozen_dataclass(kw_only=True)
@@ -266,6 +267,17 @@ class SuspendRequested(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class GrowRequested(JobEvent):
+    """The scheduler has found free instances for an elastic job, which could have `width` instances then.
+
+    version: record version that the scheduler read.
+    """
+
+    version: int
+    width: int
+
+
+@frozen_dataclass(kw_only=True)
 class ResumeRequested(JobEvent):
     """The user `by` asked to resume a job that a user suspended."""
 
@@ -364,6 +376,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     SpareEnded,
     CancelRequested,
     SuspendRequested,
+    GrowRequested,
     ResumeRequested,
     JobLookDue,
     JobDeadlineReached,
