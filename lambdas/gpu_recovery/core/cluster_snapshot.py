@@ -115,9 +115,12 @@ def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:
 
 
 def _returning(entry: Entry, instances: Mapping[str, ListedInstance]) -> int:
-    """Return the number of usable instances of the last attempt that still have its claim, which is being released."""
-    kept = set(entry.kept)
-    own = (instances[name] for name in entry.instances if name in instances and name not in kept)
+    """Return the number of usable instances of the last attempt that still have its claim, which is being released.
+
+    Instances that the job leaves do not count: a check takes their claim over.
+    """
+    others = {*entry.kept, *entry.let_go, *entry.suspects}
+    own = (instances[name] for name in entry.instances if name in instances and name not in others)
     return sum(entry.job_id in instance.claims and is_usable(instance) for instance in own)
 
 

@@ -107,7 +107,7 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
         # A later pass has begun, and has read every change of this one; or the pass of the Ray pool has placed a job.
         # Then the time of this pass is missing, so the next tick runs it again.
         return PassResult(is_whole=False)
-    times = [at for at in (placement.next_at, reading.first_cool_down, reading.first_growth) if at is not None]
+    times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
     incomplete = bool(stale or deliveries.undelivered or failures)
     unfinished = len(wait_events) > WAIT_EVENTS_MAX or deliveries.out_of_time
     if incomplete or unfinished:

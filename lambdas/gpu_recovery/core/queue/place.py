@@ -66,7 +66,13 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
             for _, queue in sorted(queues.items())
             if queue.backfill_window is not None
         ),
-        min((at for queue in queues.values() for at in _next_changes(queue, policy, now)), default=None),
+        min(
+            (
+                *(at for queue in queues.values() for at in _next_changes(queue, policy, now)),
+                *(job.grows_at for job in snapshot.running if job.grows_at is not None and job.grows_at > now),
+            ),
+            default=None,
+        ),
         quota.left_places,
         tuple(growths(queues, rejections, quota, now)),
     )
@@ -82,9 +88,6 @@ def _by_group(items: Iterable[Grouped]) -> dict[str, list[Grouped]]:
 
 def _next_changes(queue: GroupQueue, policy: RecoveryPolicy, now: datetime) -> Iterator[datetime]:
     """Yield the future times at which the answer to a waiting job of this queue may change."""
-    for job in queue.forecast.running:
-        if job.grows_at is not None and job.grows_at > now:
-            yield job.grows_at
     highest = queue.highest_waiting
     if highest is None:
         return
