@@ -83,19 +83,12 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     term = recovery.store.begin_term()
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""}, term)
     snapshot = reading.snapshot
-    asking = [reading.entries[name] for name in sorted(by) if name in reading.entries]
-    if any(entry.grows for entry in reading.entries.values()):
-        asking = []  # the idle instances are for the job that grows
     if not snapshot.waiting and not may_grow(snapshot.running, now):
-        warm_spares.offer(recovery, asking)
+        warm_spares.offer(recovery, reading.asking(by))
         times = [at for at in (reading.first_cool_down, reading.first_growth) if at is not None]
         recovery.store.save_pass(LastPass(term, now, min(times, default=None)))
         return PassResult(reading, at=now)
-    placement = place(snapshot, recovery.policy, now)
-    if warm_spares.recall(recovery, reading.entries, placement):
-        placement = replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
-    if not snapshot.waiting and not placement.growths:
-        warm_spares.offer(recovery, asking)
+    placement = _without_warm_spares(recovery, reading, place(snapshot, recovery.policy, now), by)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
@@ -130,6 +123,17 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     for failure in failures:
         recovery.decision_log.placement_failed(failure)
     return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left, at=now)
+
+
+def _without_warm_spares(
+    recovery: Recovery, reading: QueueReading, placement: Placement, by: Collection[str]
+) -> Placement:
+    """Return the placement after warm spares have given way to it. If nothing needs instances, some are offered."""
+    if warm_spares.recall(recovery, reading.entries, placement):
+        return replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
+    if not reading.snapshot.waiting and not placement.growths:
+        warm_spares.offer(recovery, reading.asking(by))
+    return placement
 
 
 class _Deliveries:
@@ -222,6 +226,12 @@ class QueueReading:
     room: int | None = None
     leaves_places_since: datetime | None = None
     first_growth: datetime | None = None
+
+    def asking(self, names: Collection[str]) -> list[Entry]:
+        """Return the jobs among `names`, which may ask for warm spares; none while idle instances are for a growth."""
+        if any(entry.grows for entry in self.entries.values()):
+            return []
+        return [self.entries[name] for name in sorted(names) if name in self.entries]
 
 
 @frozen_dataclass()

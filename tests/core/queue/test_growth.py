@@ -55,6 +55,16 @@ def test_a_job_of_the_line_has_precedence() -> None:
     assert grown(passed([of_another_group], both, [narrow()])) == {"e": 3}
 
 
+def test_a_job_in_line_has_precedence_also_over_what_is_not_promised_to_it() -> None:
+    """It is promised another instance, and the estimate of the job there may be wrong."""
+    fleet = [host("i-1", free=4), host("i-2", free=0), host("i-3", free=4)]
+    busy = [narrow("e", "i-1", gpus=4), running("r", "i-2", ends=60), running("s", "i-3", gpus=4)]
+    assert grown(passed([], fleet, busy)) == {"e": 2}
+    placement = passed([waiting("w")], fleet, busy)
+    assert placement.reservations[0].hosts == ("i-2",)
+    assert grown(placement) == {}
+
+
 def test_a_job_that_no_instance_helps_stops_no_growth() -> None:
     """It waits for its quota."""
     limits = QuotaLimits({("ben", "NORMAL", ""): 0})

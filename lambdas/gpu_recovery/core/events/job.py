@@ -53,6 +53,7 @@ class ResourcesShort(JobEvent):
 
     short_of: kind of the rejection (`queue.snapshot.RejectionKind`). The event is sent again only if it changed.
     passed_since: since when the job could have started without the jobs that passed it. The first time is recorded.
+    narrow_since: since when an elastic job could have started with less than its largest width, which is recorded once.
     """
 
     version: int

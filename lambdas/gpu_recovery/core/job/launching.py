@@ -11,7 +11,7 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import gang_check, warm_spares
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
-from gpu_recovery.core.job.growing import kept_claims, poke_if_narrow
+from gpu_recovery.core.job.growth import kept_claims, poke_if_narrow
 from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop

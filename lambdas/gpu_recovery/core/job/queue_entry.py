@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_recovery.core.job import warm_spares
-from gpu_recovery.core.job.growing import growths, is_growing, is_narrow
+from gpu_recovery.core.job.growth import growths, is_growing, is_narrow
 from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend

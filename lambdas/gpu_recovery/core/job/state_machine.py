@@ -19,7 +19,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import (
     diagnosing,
     gang_check,
-    growing,
+    growth,
     in_place,
     launching,
     lost_contact,
@@ -265,7 +265,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.RUNNING, events.RankSilent): Transition.to(lost_contact.heartbeat_timed_out, _S.LOST),
     (_S.RUNNING, events.RankHeard): Transition.to(lost_contact.heartbeat_received, _S.RUNNING),
     (_S.RUNNING, events.SuspendRequested): Transition.to(suspension.suspend, _S.SUSPENDING),
-    (_S.RUNNING, events.GrowRequested): Transition.to(growing.grow, _S.SUSPENDING),
+    (_S.RUNNING, events.GrowRequested): Transition.to(growth.grow, _S.SUSPENDING),
     (_S.RUNNING, events.ProgressStopped): Transition.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
     (_S.RUNNING, events.StallReported): Transition.to(stopping.stall_reported, _S.RUNNING),
     (_S.RUNNING, events.TrainingContinued): Transition.to(launching.recovered, _S.RUNNING),

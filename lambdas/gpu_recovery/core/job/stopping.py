@@ -23,7 +23,7 @@ from gpu_recovery.core.job.completion import (
     with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
-from gpu_recovery.core.job.growing import grown, poke_if_narrow
+from gpu_recovery.core.job.growth import grown, poke_if_narrow
 from gpu_recovery.core.job.held_ranks import keeps_containers, stop_containers
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s

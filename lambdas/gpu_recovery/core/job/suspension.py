@@ -16,7 +16,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.completion import failed, poke_scheduler, suspended
-from gpu_recovery.core.job.growing import grown
+from gpu_recovery.core.job.growth import grown
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import ended, stop
 from gpu_recovery.core.policy import duration

@@ -88,8 +88,10 @@ class HostPool:
         """
         own = self.reserved.get(job.job_id, {})
         promised = self.backfill_hosts.fits(job.gpus) if may_backfill else 0
-        return promised + self.open.fits(job.gpus) + sum(
-            free >= job.gpus for hosts in (own, self.leaving) for free in hosts.values()
+        return (
+            promised
+            + self.open.fits(job.gpus)
+            + sum(free >= job.gpus for hosts in (own, self.leaving) for free in hosts.values())
         )
 
     def choose(self, job: WaitingJob, *, may_backfill: bool = False) -> list[str] | None:

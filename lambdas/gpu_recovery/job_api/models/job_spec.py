@@ -154,12 +154,12 @@ def _nodes(value: Any) -> int | NodeRange:
     """Read the number of instances: a whole number, or the object `{min, max}` of an elastic job."""
     if isinstance(value, Mapping):
         if set(value) != {"min", "max"}:
-            raise refusal(f"must be {_NODES}: an object has exactly the fields min and max")
+            raise refusal(f"must be {_NODES}, and with no other field")
         least, most = value["min"], value["max"]
         if not (_is_node_count(least) and _is_node_count(most)):
-            raise refusal(f"must have whole numbers from 1 to {NNODES_MAX} as min and max")
+            raise refusal(f"must be a range with whole numbers from 1 to {NNODES_MAX} as min and max")
         if least >= most:
-            raise refusal(f"must have a min smaller than its max, not {least} and {most}")
+            raise refusal(f"must be a range whose min is smaller than its max, not {least} and {most}")
         return NodeRange(least, most)
     if not _is_node_count(value):
         raise refusal(f"must be {_NODES}")

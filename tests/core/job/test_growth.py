@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job import growing, state_machine
+from gpu_recovery.core.job import growth, state_machine
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.queue.entry import running_job
@@ -42,7 +42,9 @@ def narrow(policy: Any = ADAPTIVE) -> Job:
 
 
 def asked(record: Job, **fields: Any) -> events.GrowRequested:
-    return events.GrowRequested(**{"at": NOW, "attempt": record.attempt, "version": record.version, "width": 3, **fields})
+    return events.GrowRequested(
+        **{"at": NOW, "attempt": record.attempt, "version": record.version, "width": 3, **fields}
+    )
 
 
 def suspending(record: Job | None = None) -> Job:
@@ -199,7 +201,7 @@ def test_a_job_that_was_placed_grows_no_more() -> None:
     """Its next end is an end of its own."""
     record = applied(ended(left(suspending())))
     record = placed(record)
-    assert not growing.is_growing(record)
+    assert not growth.is_growing(record)
     assert stopped(applied(tell(record, events.CancelRequested(at=NOW, attempt=2, by="ada")))).status is S.CANCELED
 
 
