@@ -225,11 +225,11 @@ class World(WorldView):
         with suppress(BotoCoreError, ClientError):
             self.invocations.run("job_api", work)
 
-    def submit(self, nnodes: int = 2, gpus: int = 8, **more: Any) -> str:
+    def submit(self, nnodes: int | Mapping[str, int] = 2, gpus: int = 8, **more: Any) -> str:
         """Submit a job through the product's own submission; return its id.
 
         Args:
-            nnodes: The number of instances.
+            nnodes: The number of instances; of an elastic job the smallest and the largest, as `min` and `max`.
             gpus: The GPUs that the job needs on each instance.
             more: Further members of the submitted document.
         """
@@ -244,8 +244,9 @@ class World(WorldView):
         while not made:  # a client without an answer submits again, unless the job exists
             self.ask(work)
             made = [job for job in self.jobs() if job.job_id not in before]
+        wanted = nnodes if isinstance(nnodes, int) else f"{nnodes['min']} to {nnodes['max']}"
         who = "".join(f", {name} {more[name]}" for name in ("user", "priority") if name in more)
-        self.transcript.happened(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each{who}")
+        self.transcript.happened(f"{made[0].job_id} is submitted: {wanted} instance(s) with {gpus} GPU(s) each{who}")
         return made[0].job_id
 
     def _described(self, reference: str) -> Mapping[str, Any] | None:

@@ -67,7 +67,7 @@ def _is_ahead_of(first: ListedJob, other: ListedJob, policy: RecoveryPolicy, now
     """Return whether `first` is ahead of `other` in the queue of its group and asks for no more."""
     own_position, other_position = _queue_position(first, policy, now), _queue_position(other, policy, now)
     spec, wanted = first.spec, other.spec
-    smaller = spec.nnodes <= wanted.nnodes and spec.gpus_per_node <= wanted.gpus_per_node
+    smaller = spec.width_min <= wanted.width_min and spec.gpus_per_node <= wanted.gpus_per_node
     return spec.group == wanted.group and smaller and own_position < other_position and other.status in IN_TURN
 
 

@@ -19,7 +19,7 @@ JOBS_MAX = 1000
 
 def taken(job: ListedJob) -> int:
     """Return how many instances of its user's quota the job uses."""
-    return job.spec.nnodes if job.status in PLACED and not job.started_by_person else 0
+    return job.width if job.status in PLACED and not job.started_by_person else 0
 
 
 def miscounted(store: Store, jobs: Iterable[ListedJob]) -> Iterator[str]:

@@ -65,6 +65,7 @@ def of_processes(
     yield from _shared(running)
     yield from _attempts(world, launched, adopted)
     yield from _claimed(world, running)
+    yield from _widths(world, running)
 
 
 _REPAIRED = (*IN_REPAIR, InstanceStatus.QUARANTINED)
@@ -177,6 +178,19 @@ def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
         )
         if not known_gone and not is_claimed:
             yield f"I1: {task.started_by} runs on {task.instance_id} without a claim on it"
+
+
+def _widths(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
+    """I4 for elastic jobs: each process knows how many ranks its attempt has, and is one of them."""
+    elastic = {job.job_id: job for job in world.jobs() if job.spec.nnodes_min is not None}
+    for task in running if elastic else ():
+        variables = world.fleet.ranks.environment(task)
+        job = elastic.get(variables.get("JOB_ID", ""))
+        if job is None or not is_running(task, world.fleet.ranks) or variables["ATTEMPT"] != str(job.attempt):
+            continue
+        if int(variables["WORLD_SIZE"]) != len(job.instances) or int(variables["RANK"]) >= len(job.instances):
+            told = f"rank {variables['RANK']} of {variables['WORLD_SIZE']}"
+            yield f"I4: a rank of {job.job_id} was started as {told}, and the attempt has {len(job.instances)} ranks"
 
 
 def of_the_budget(world: WorldView, repairing: Collection[str], instances: int) -> Iterator[str]:

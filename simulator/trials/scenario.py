@@ -103,7 +103,8 @@ class ClusterOf:
 class JobOf:
     """A gang. It is submitted, or started `by_hand` on the first instances with free GPUs, at `at_s`.
 
-    nnodes:          the number of instances.
+    nnodes:          the number of instances; of an elastic job the largest number.
+    nnodes_min:      the smallest number of instances of an elastic job; None: the number is fixed.
     gpus:            the GPUs that it needs on each instance.
     max_runtime_s:   the time limit in its spec; None: no limit.
     user:            the user in its spec.
@@ -125,6 +126,7 @@ class JobOf:
     suspend_grace_s: int = SUSPEND_GRACE_S
     under_notice: str = NoticeBehaviour.LEAVES
     writes: str = ""
+    nnodes_min: int | None = None
 
     def __post_init__(self) -> None:
         if self.priority not in Priority.__members__:
@@ -143,9 +145,13 @@ class JobOf:
         return JobBehaviour(NoticeBehaviour(self.under_notice), self.train_s)
 
     def document(self) -> dict[str, Any]:
-        """Return the members of the submitted document that differ from the defaults, without the size of the gang."""
+        """Return the members of the submitted document that differ from the defaults.
+
+        The size of the gang is among them only if the job is elastic.
+        """
         names = ("max_runtime_s", "user", "priority", "suspend_grace_s")
-        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(JobOf, name)}
+        fields = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(JobOf, name)}
+        return fields if self.nnodes_min is None else {**fields, "nnodes": {"min": self.nnodes_min, "max": self.nnodes}}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,7 +144,7 @@ def _check_fairness(world: World, fairness_check: FairnessCheck) -> None:
 
 def _start_job(world: World, job: JobOf, number: int) -> None:
     if not job.by_hand:
-        job_id = world.submit(job.nnodes, job.gpus, **job.document())
+        job_id = world.submit(**{"nnodes": job.nnodes, "gpus": job.gpus, **job.document()})
         world.training.habits[job_id], world.log_output.habits[job_id] = job.habit, job.writes
         return
     free = [candidate for candidate in world.model_instances() if len(world.cluster.free_gpus(candidate)) >= job.gpus]

@@ -174,3 +174,23 @@ def test_a_waiting_job_learns_from_the_fleet_record_what_holds_the_instances() -
     (rejection,) = place(snapshot, ADAPTIVE, NOW).rejected
     assert rejection.short_of is RejectionKind.HELD
     assert "1 is held by the circuit breaker until 03:15:00 UTC" in rejection.sentence
+
+
+def test_the_instances_of_a_gang_that_are_being_released_are_counted() -> None:
+    """Only for an elastic job, and not those that the job leaves or that are out of use."""
+    spec = replace(SPEC, nnodes=4, nnodes_min=1)
+    job = placed(queued(job_id="e", spec=spec), ids=("i-1", "i-2", "i-3", "i-4"))
+    job = replace(job, status=JobStatus.RECOVERING, left_out={"i-3": 2})
+    claimed = {"claims": {"e": Claim(1, 8)}}
+    fleet = (
+        available("i-1"),
+        available("i-2", **claimed),
+        available("i-3", **claimed),
+        available("i-4", status=InstanceStatus.CHECKING, **claimed),
+    )
+    (waiting,) = snapshot_of([entry_of(job)], fleet, ADAPTIVE, NOW, {}, QuotaLimits()).waiting  # type: ignore[list-item]
+    assert (waiting.returning, waiting.widths) == (1, (1, 4))
+    assert _pass(job, limits=QuotaLimits(), fleet=fleet).assignments == ()
+    released = (available("i-1"), available("i-2"), *fleet[2:])
+    (assignment,) = _pass(job, limits=QuotaLimits(), fleet=released).assignments
+    assert assignment.instances == ("i-1", "i-2")

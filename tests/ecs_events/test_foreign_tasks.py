@@ -422,3 +422,27 @@ def test_the_end_of_a_check_that_nobody_awaits_costs_one_read(functions: Functio
     functions.store.save_instance(instance(MACHINE, checks=1))
     functions.call(CHECKS, check_event(MACHINE, 1, 0))
     assert functions.aws.operations() == {"GetItem": 1}
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [("RUNNING", None), ("STOPPED", 139), ("STOPPED", 0)])
+def test_a_rank_beyond_the_width_of_its_attempt_is_no_rank(
+    functions: Functions, status: str, exit_code: int | None
+) -> None:
+    """An elastic job of three instances runs on two: a task with the names and the signature of rank 2 changes nothing.
+
+    Counted as a rank, its start would complete a gang of which one rank does not run, and its end would stop the gang.
+    """
+    elastic = job(status=JobStatus.SUBMITTED, attempt=1, instances=plan().instances, spec=spec(nnodes=3, nnodes_min=1))
+    functions.store.create_job(elastic, "")
+    functions.store.begin_attempt(replace(plan(), signed=True))
+    functions.store.save_instance(instance(plan(world=3).instances[2]))
+    functions.call(TASKS, starting(functions, 0))
+    before, ranks = functions.job(), running(functions)
+    event = starting(functions, 2)
+    event["detail"]["lastStatus"] = status
+    if exit_code is not None:
+        event["detail"]["containers"][0]["exitCode"] = exit_code
+    assert told(functions, TASKS, event) == 1
+    assert functions.job() == before and running(functions) == ranks
+    progress = functions.store.load_progress(JOB, 1)
+    assert progress is not None and progress.stopped == frozenset() and progress.failure is None

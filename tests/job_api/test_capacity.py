@@ -91,3 +91,11 @@ def test_each_group_is_measured_by_itself() -> None:
     assert found is not None and found[0] == "nnodes" and "group h100" in found[1]
     found = why_never(spec(group="a100"), sizes)
     assert found is not None and found[0] == "group" and "instances without a group, in the group h100" in found[1]
+
+
+def test_an_elastic_job_needs_room_for_its_smallest_width() -> None:
+    """The cluster may never have the largest number of instances."""
+    cluster = Cluster(instance(A), instance(B))
+    Capacity(cluster.read).check(spec(nnodes=4, nnodes_min=2), NOW)
+    with pytest.raises(SpecInvalid, match="at most 2: so many instances are there with 8 GPUs or more, not 3"):
+        Capacity(cluster.read).check(spec(nnodes=4, nnodes_min=3), NOW)

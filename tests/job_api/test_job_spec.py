@@ -90,6 +90,15 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("nnodes", "2"),
         ("nnodes", 2.0),
         ("nnodes", True),
+        ("nnodes", {"min": 2}),
+        ("nnodes", {"max": 2}),
+        ("nnodes", {"min": 2, "max": 4, "step": 2}),
+        ("nnodes", {"min": 4, "max": 2}),
+        ("nnodes", {"min": 2, "max": 2}),
+        ("nnodes", {"min": 0, "max": 2}),
+        ("nnodes", {"min": True, "max": 2}),
+        ("nnodes", {"min": 1, "max": NNODES_MAX + 1}),
+        ("nnodes", [2, 4]),
         ("n_gpus_per_node", 0),
         ("n_gpus_per_node", 17),
         ("n_gpus_per_node", False),
@@ -123,6 +132,25 @@ def test_a_wrong_field_is_named_and_told_what_it_must_be(field: str, value: Any)
     assert refused.value.field == field
     assert refused.value.detail.startswith("must be")
     assert str(refused.value) == f"{field}: {refused.value.detail}"
+
+
+def test_an_elastic_job_has_a_range_of_instances() -> None:
+    """A number stays a number."""
+    spec = parse_spec({**LEAST, "nnodes": {"min": 2, "max": 4}})
+    assert (spec.nnodes, spec.nnodes_min, spec.width_min) == (4, 2, 2)
+    spec = parse_spec(LEAST)
+    assert (spec.nnodes, spec.nnodes_min, spec.width_min) == (2, None, 2)
+
+
+def test_a_job_on_ray_has_a_fixed_number_of_nodes() -> None:
+    """Also a job of a template, whose command has the number."""
+    ranged = {"nnodes": {"min": 1, "max": 2}}
+    with pytest.raises(SpecInvalid, match="must be a whole number in a job on ray") as refused:
+        parse_spec({**RAY, **ranged})
+    assert refused.value.field == "nnodes"
+    with pytest.raises(SpecInvalid, match="must be a whole number in the template verl") as refused:
+        parse_spec({**LEAST, "template": "verl", **ranged})
+    assert refused.value.field == "nnodes"
 
 
 @pytest.mark.parametrize("name", sorted(OUR_VARIABLES))

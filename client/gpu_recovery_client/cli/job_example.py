@@ -12,7 +12,8 @@ workload: sft
 # Name of the job. Commands take it in place of the id.
 # name: night-run
 
-# How many instances, and how many GPUs on each.
+# How many instances, and how many GPUs on each. A program that continues on another number of instances
+# may have a range: nnodes: {min: 2, max: 4}
 nnodes: 2
 n_gpus_per_node: 8
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,13 +14,29 @@ Documents = Annotated[
 ]
 File = Annotated[str | None, typer.Option("--file", "-f", help="The same as FILE.")]
 
+
+def node_count(text: str | int) -> int | dict[str, int]:
+    """Return the field `nnodes` of `4`, or of the range `2..4`. The API checks the numbers.
+
+    Raises:
+        typer.BadParameter: the text is neither.
+    """
+    least, dots, most = str(text).partition("..")
+    try:
+        return {"min": int(least), "max": int(most)} if dots else int(least)
+    except ValueError:
+        raise typer.BadParameter(tr("{text} is neither a number nor MIN..MAX", text=repr(text))) from None
+
+
 # -- fields of the job specification -----------------------------------------------------------------------------------
 
 Workload = Annotated[str | None, typer.Option(help="Name of the kind of work; the id of the job begins with it.")]
 Name = Annotated[
     str | None, typer.Option(help="Name of the job. Commands take it in place of the id; several jobs may have it.")
 ]
-Nnodes = Annotated[int | None, typer.Option(help="Number of instances.")]
+Nnodes = Annotated[
+    Any, typer.Option(parser=node_count, metavar="NUMBER", help="Number of instances, or MIN..MAX of an elastic job.")
+]
 GpusPerNode = Annotated[int | None, typer.Option(help="Number of GPUs on each instance.")]
 TaskDefinition = Annotated[str | None, typer.Option(help="ECS family, or family:revision.")]
 Container = Annotated[str | None, typer.Option(help="Container whose exit code decides.")]

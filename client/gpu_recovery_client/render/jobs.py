@@ -160,10 +160,18 @@ def attempts(job: View, *, words: bool = False) -> str:
 
 
 def size(job: View, *, words: bool = False) -> str:
-    """Return `2x8`: instances times GPUs of each."""
+    """Return `2x8`: instances times GPUs of each. An elastic job shows `3/2..4x8`: its instances, and its range."""
     nodes, gpus = job.get("nnodes"), job.get("n_gpus_per_node")
     if nodes is None or gpus is None:
         return "-"
+    least, width = job.get("nnodes_min"), job.get("width")
+    if least is not None and words:
+        values = {"least": least, "most": nodes, "gpus": gpus}
+        if width is None:
+            return tr("instances: {least} to {most}, with {gpus} GPUs each", **values)
+        return tr("instances: {width} of {least}..{most}, with {gpus} GPUs each", width=width, **values)
+    if least is not None:
+        return f"{least}..{nodes}x{gpus}" if width is None else f"{width}/{least}..{nodes}x{gpus}"
     return tr("instances: {nodes}, with {gpus} GPUs each", nodes=nodes, gpus=gpus) if words else f"{nodes}x{gpus}"
 
 
@@ -180,7 +188,8 @@ def in_place(job: View) -> str:
     """Return how many ranks of the attempt were placed on a waiting container; "" for a job that starts new tasks."""
     placed = job.get("ranks_in_place") or 0
     if placed:
-        return tr("{placed} of {nodes} ranks use a container that waited", placed=placed, nodes=job.get("nnodes"))
+        nodes = job.get("width") or job.get("nnodes")
+        return tr("{placed} of {nodes} ranks use a container that waited", placed=placed, nodes=nodes)
     return tr("a failed attempt may restart in its containers") if job.get("restart_in_place") else ""
 
 

@@ -188,4 +188,10 @@ def _columns(job: View, named: bool) -> tuple[str, ...]:
 
 
 def _size(job: View) -> str:
-    return f"{count(job.get('nodes'))}x{count(job.get('gpus'))}"
+    """Return `2x8`: instances times GPUs of each. An elastic job waits with `2..4x8`, and runs with `3/4x8`."""
+    nodes = str(count(job.get("nodes")))
+    if job.get("nodes_min") is not None:
+        nodes = f"{job['nodes_min']}..{nodes}"
+    elif job.get("nodes_max") is not None:
+        nodes = f"{nodes}/{job['nodes_max']}"
+    return f"{nodes}x{count(job.get('gpus'))}"

@@ -98,7 +98,7 @@ HELP = {
     "Name of the kind of work; the id of the job begins with it.": "工作类型的名称；作业 id 以它开头。",
     "Number of GPU instances.": "GPU 实例的数量。",
     "Number of GPUs on each instance.": "每个实例的 GPU 数量。",
-    "Number of instances.": "实例的数量。",
+    "Number of instances, or MIN..MAX of an elastic job.": "实例的数量；弹性作业写 MIN..MAX。",
     "Number of lines from the end.": "从末尾算起的行数。",
     "Number of the attempt; else the latest.": "尝试的编号；默认为最近一次。",
     "On Ray: shell command of the driver.": "在 Ray 上：driver 的 shell 命令。",

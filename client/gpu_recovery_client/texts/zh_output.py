@@ -43,6 +43,7 @@ OUTPUT = {
     "give the job in FILE or in --file, not in both": "作业只能由 FILE 或 --file 其中之一给出",
     ". Did you mean {meant} by {key}?": "。{key} 是否应为 {meant}？",
     "{text} is not NAME=VALUE": "{text} 不是 NAME=VALUE 的形式",
+    "{text} is neither a number nor MIN..MAX": "{text} 既不是数字，也不是 MIN..MAX",
     "the field env is not an object, so --env cannot add to it": "字段 env 不是对象，--env 无法向其中添加",
     "has 1 to 64 letters, digits, dots, dashes and underscores": "由 1 到 64 个字母、数字、点、短横和下划线组成",
     "Saved {profile}: {api_url}. You are {user} ({role}).": "已保存 {profile}：{api_url}。当前身份：{user}（{role}）。",
@@ -211,6 +212,10 @@ OUTPUT = {
     "{event}, not before {time}": "{event}，不早于 {time}",
     "{event}, without a deadline": "{event}，无期限",
     "instances: {nodes}, with {gpus} GPUs each": "{nodes} 个实例，每个 {gpus} 个 GPU",
+    "instances: {least} to {most}, with {gpus} GPUs each": "{least} 到 {most} 个实例，每个 {gpus} 个 GPU",
+    "instances: {width} of {least}..{most}, with {gpus} GPUs each": (
+        "{width} 个实例（范围 {least}..{most}），每个 {gpus} 个 GPU"
+    ),
     "{priority} (asked for {asked})": "{priority}（申请的是 {asked}）",
     "no jobs": "没有作业",
     "next page: --cursor {cursor}": "下一页：--cursor {cursor}",

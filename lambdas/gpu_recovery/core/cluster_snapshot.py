@@ -51,13 +51,20 @@ def snapshot_of(
         on_ray: the queue entries of jobs on Ray, if the number of running jobs is limited.
     """
     instances = tuple(instances)
+    by_id = {instance.instance_id: instance for instance in instances}
     groups = {instance.instance_id: instance.group for instance in instances}
     entries = [_in_home_group(entry, groups) for entry in entries]
     reserved, promised = _reserved_for(entries, policy, now), _promised(entries)
     kept = {instance_id: entry for entry in entries for instance_id in entry.kept}
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
-        waiting=tuple(waiting_job(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
+        waiting=tuple(
+            replace(waiting_job(entry, policy, now, usual), returning=_returning(entry, by_id))
+            if entry.nodes_min
+            else waiting_job(entry, policy, now, usual)
+            for entry in entries
+            if entry.may_start(now)
+        ),
         running=(
             *(running_job(entry, policy, now, usual) for entry in entries if not entry.waits),
             *(replace(running_job(entry, policy, now), hosts=()) for entry in paused),
@@ -105,6 +112,16 @@ def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:
         return entry
     group = next((groups[instance_id] for instance_id in entry.instances if groups.get(instance_id)), "")
     return replace(entry, group=group) if group else entry
+
+
+def _returning(entry: Entry, instances: Mapping[str, ListedInstance]) -> int:
+    """Return the number of usable instances of the last attempt that still have its claim, which is being released.
+
+    Instances that the job leaves do not count: a check takes their claim over.
+    """
+    others = {*entry.kept, *entry.let_go, *entry.suspects}
+    own = (instances[name] for name in entry.instances if name in instances and name not in others)
+    return sum(entry.job_id in instance.claims and is_usable(instance) for instance in own)
 
 
 def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
@@ -174,6 +191,7 @@ def _host(
         leaves_at=departure.leaves_at if departure is not None else None,
         lemon=lemon,
         out_of_use=out_of_use(instance),
+        healed_at=instance.healed_at,
     )
 
 

@@ -23,7 +23,7 @@ class LaunchAttempt:
     is_probe: the launch is a probe: it tries whether a missing permission has been granted.
     hold_s: seconds for which the container of a rank waits for the next attempt after its process has failed; 0: it
         does not wait.
-    in_place_of: the earlier attempt with held tasks that this attempt uses again; 0: none.
+    in_place_of: the earlier attempt whose claims, and held tasks, this attempt uses again; 0: none.
     """
 
     attempt: int

@@ -323,7 +323,7 @@ def _was_false_reboot(before: Instance, after: Instance) -> bool:
 
 
 def _gpu_hours(job: Job, since: datetime, now: datetime) -> float:
-    return job.spec.nnodes * job.spec.gpus_per_node * _seconds(since, now) / 3600
+    return job.width * job.spec.gpus_per_node * _seconds(since, now) / 3600
 
 
 def _seconds(since: datetime, now: datetime) -> float:

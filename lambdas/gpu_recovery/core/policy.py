@@ -50,7 +50,7 @@ A check that is cut short looks like a hang.
 """
 CHECK_MARGIN_S = 180
 """Seconds between the end of a check by its own timeout and the check timeout of the policy."""
-MAY_BE_ZERO = ("warm_spares",)
+MAY_BE_ZERO = ("elastic_wait_s", "warm_spares")
 """Numbers of the policy that may be 0. Every other number is at least 1."""
 REPEATS_MIN = 2
 """Lower bound of `suspect_after`."""
@@ -290,6 +290,10 @@ class RecoveryPolicy:
     """Seconds that a job stays LOST before the state in ECS and EC2 decides about its missing heartbeats."""
     xid_profile: XidProfile = XidProfile.NVIDIA
     """Classification of XIDs where the driver reports no recovery action: `nvidia` or `aws`."""
+    elastic_wait_s: int = 120
+    """Seconds for which a queued elastic job that could start with fewer instances waits for more."""
+    elastic_grow_every_s: int = 600
+    """Seconds that an elastic job must have run before it is relaunched on more instances."""
     demote_after_s: int = 1_800
     """Seconds of run time, over all attempts, after which an ABOVE_NORMAL job counts as NORMAL."""
     preemption_protect_s: int = 900

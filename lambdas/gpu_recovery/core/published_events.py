@@ -36,13 +36,15 @@ def with_job_facts(orders: tuple[Any, ...], before: Job, changes: Mapping[str, A
     if not _publishes(orders):
         return orders
     spec = before.spec
+    is_placed = spec.nnodes_min is not None and "instances" in changes
+    width = len(changes["instances"]) if is_placed else before.width
     facts: dict[str, object] = {
         "at": utc_text(now),
         "since": utc_text(before.status_at) if before.version else None,
         "user": spec.user,
         "priority": spec.priority.name,
-        "instances": spec.nnodes,
-        "gpus": spec.nnodes * spec.gpus_per_node,
+        "instances": width,
+        "gpus": width * spec.gpus_per_node,
         "opened_at": _opened_at(before, changes, now),
         "failure": None,
         "diagnosis": None,

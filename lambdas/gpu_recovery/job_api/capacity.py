@@ -84,11 +84,11 @@ def why_never(spec: JobSpec, gpus_by_group: Mapping[str, Sequence[int]]) -> tupl
     if spec.gpus_per_node > most:
         return "n_gpus_per_node", f"must be at most {most}: no instance{there} has {spec.gpus_per_node} GPUs"
     fitting = sum(gpus >= spec.gpus_per_node for gpus in gpus_of_group)
-    if spec.nnodes > fitting:
+    if spec.width_min > fitting:
         condition = f"with {spec.gpus_per_node} GPUs or more"
         return (
             "nnodes",
-            f"must be at most {fitting}: so many instances{there} are there {condition}, not {spec.nnodes}",
+            f"must be at most {fitting}: so many instances{there} are there {condition}, not {spec.width_min}",
         )
     return None
 

@@ -42,6 +42,8 @@ def parse_spec(document: Any) -> JobSpec:
 
     has_template = isinstance(document, Mapping) and document.get("template") is not None
     body: models.JobSpec = validated(JobSpecModel, document, TEMPLATE_HINT if has_template else "")
+    if has_template and not isinstance(body.nnodes, int):
+        raise BodyInvalid([("nnodes", f"must be a whole number in the template {verl_template.VERL}")])
     if has_template:
         body = validated(JobSpecModel, _expanded(document))
     elif stray := [key for key in verl_template.FIELDS if getattr(body, key) is not None]:
@@ -63,9 +65,10 @@ def _expanded(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _spec_of(body: models.JobSpec) -> JobSpec:
     """Return the specification that a validated model describes."""
+    nodes = body.nnodes
     return JobSpec(
         workload=body.workload,
-        nnodes=body.nnodes,
+        nnodes=nodes if isinstance(nodes, int) else nodes.most,
         gpus_per_node=body.n_gpus_per_node,
         task_definition=body.task_definition or "",
         container=body.container or "",
@@ -87,6 +90,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         progress_timeout_s=body.progress_timeout_s,
         restart_in_place=body.restart_in_place,
         warm_spares=body.warm_spares,
+        nnodes_min=None if isinstance(nodes, int) else nodes.least,
     )
 
 
@@ -98,6 +102,8 @@ def _problems(spec: JobSpec, body: models.JobSpec) -> Iterator[tuple[str, str]]:
     for key in foreign:
         if getattr(body, key) is not None:
             yield key, f"is not allowed in a job on {spec.backend}"
+    if spec.nnodes_min is not None and spec.backend is Backend.RAY:
+        yield "nnodes", "must be a whole number in a job on ray: a driver counts on a fixed number of nodes"
     given = {} if body.runtime_env is None else body.runtime_env.given
     others = sorted(set(given) - BESIDE_AN_IMAGE) if spec.image else []
     if others:

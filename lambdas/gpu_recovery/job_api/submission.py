@@ -198,11 +198,11 @@ class SubmissionHandler:
         key = QuotaKey(spec.user, spec.priority, spec.group)
         if spec.priority > self.priority_max and not by_operator and not facts.limits.allows_priority(key):
             raise PriorityTooHigh(spec, self.priority_max)
-        gpus, least = spec.nnodes * spec.gpus_per_node, self.recovery.policy.min_gpus
+        gpus, least = spec.width_min * spec.gpus_per_node, self.recovery.policy.min_gpus
         if gpus < least:
             detail = f"the job has {gpus} GPU(s) in all, and a job of this deployment must have at least {least}"
             raise SpecInvalid("n_gpus_per_node", detail)
-        never = never_runs(facts.limits, key, spec.nnodes)
+        never = never_runs(facts.limits, key, spec.width_min)
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")

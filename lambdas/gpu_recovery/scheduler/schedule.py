@@ -24,6 +24,7 @@ from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.entry import Entry, LastPass
+from gpu_recovery.core.queue.growth import may_grow
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
 from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime, usual_run_time
@@ -82,13 +83,12 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     term = recovery.store.begin_term()
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""}, term)
     snapshot = reading.snapshot
-    if not snapshot.waiting:
-        warm_spares.offer(recovery, [reading.entries[name] for name in sorted(by) if name in reading.entries])
-        recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
+    if not snapshot.waiting and not may_grow(snapshot.running, now):
+        warm_spares.offer(recovery, reading.asking(by))
+        times = [at for at in (reading.first_cool_down, reading.first_growth) if at is not None]
+        recovery.store.save_pass(LastPass(term, now, min(times, default=None)))
         return PassResult(reading, at=now)
-    placement = place(snapshot, recovery.policy, now)
-    if warm_spares.recall(recovery, reading.entries, placement):
-        placement = replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
+    placement = _without_warm_spares(recovery, reading, place(snapshot, recovery.policy, now), by)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
@@ -125,11 +125,22 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left, at=now)
 
 
+def _without_warm_spares(
+    recovery: Recovery, reading: QueueReading, placement: Placement, by: Collection[str]
+) -> Placement:
+    """Return the placement after warm spares have given way to it. If nothing needs instances, some are offered."""
+    if warm_spares.recall(recovery, reading.entries, placement):
+        return replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
+    if not reading.snapshot.waiting and not placement.growths:
+        warm_spares.offer(recovery, reading.asking(by))
+    return placement
+
+
 class _Deliveries:
     """Delivers the events of a pass, and counts the jobs that accepted them.
 
     placed:            jobs that accepted their placement.
-    moved:             ids of the jobs that accepted their placement or their suspension.
+    moved:             ids of the jobs that accepted their placement, their suspension or their growth.
     notified_to_wait:  jobs that accepted their wait reason.
     undelivered:       True if a placement was not applied, or a suspension was outdated.
     out_of_time:       True if the time of the function was over before all events were delivered.
@@ -163,12 +174,13 @@ class _Deliveries:
             outcome = decision.outcome if decision is not None else None
         except NotificationFailed:
             outcome = EventOutcome.APPLIED
-        if outcome is EventOutcome.APPLIED and isinstance(event, events.JobPlaced | events.SuspendRequested):
+        moves = events.JobPlaced | events.SuspendRequested | events.GrowRequested
+        if outcome is EventOutcome.APPLIED and isinstance(event, moves):
             self.moved.add(job_id)
         if isinstance(event, events.JobPlaced):
             self.placed += outcome is EventOutcome.APPLIED
             self.undelivered = self.undelivered or outcome is not EventOutcome.APPLIED
-        elif isinstance(event, events.SuspendRequested):
+        elif isinstance(event, events.SuspendRequested | events.GrowRequested):
             self.undelivered = self.undelivered or outcome is EventOutcome.OUTDATED
         elif isinstance(event, events.ResourcesShort):
             self.notified_to_wait += outcome is EventOutcome.APPLIED
@@ -200,6 +212,7 @@ class QueueReading:
     """A snapshot, and what a pass reads beside it.
 
     first_cool_down: earliest end of a cool-down among the waiting jobs; None if there is none.
+    first_growth:    earliest time from which a running elastic job may grow later; None if there is none.
     unreadable:      why some entries and instances are missing from the snapshot. The reconciler raises these errors
                      each minute. Raised here, they would block every job that can be placed.
     room:            the number of jobs that the pass may place, because it remembers placements; None: any number.
@@ -212,6 +225,13 @@ class QueueReading:
     first_cool_down: datetime | None
     room: int | None = None
     leaves_places_since: datetime | None = None
+    first_growth: datetime | None = None
+
+    def asking(self, names: Collection[str]) -> list[Entry]:
+        """Return the jobs among `names`, which may ask for warm spares; none while idle instances are for a growth."""
+        if any(entry.grows for entry in self.entries.values()):
+            return []
+        return [self.entries[name] for name in sorted(names) if name in self.entries]
 
 
 @frozen_dataclass()
@@ -220,7 +240,7 @@ class PassResult:
 
     reading:   what the pass has read; None if no pass was necessary.
     placement: what the pass decided about it.
-    moved:     ids of the jobs that accepted their placement or their suspension.
+    moved:     ids of the jobs that accepted their placement, their suspension or their growth.
     placed:    the number of jobs that accepted their placement.
     waiting:   the number of jobs that the last pass has left in the queue.
     is_whole:  False if a later pass has begun, which has read every change of this pass.
@@ -262,9 +282,13 @@ def read(recovery: Recovery, changed: Collection[str] = (), term: int | None = N
             entries.pop(job_id, None)
     later = [entry.not_before for entry in entries.values() if entry.waits and not entry.held and entry.not_before]
     first_cool_down = min((at for at in later if at > now), default=None)
+    grows_at = [(entry.quota_key, at) for entry in entries.values() if (at := entry.grows_at(policy)) is not None]
+    first_growth = min((at for _, at in grows_at if at > now), default=None)
     keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
+    keys |= {key for key, at in grows_at if at <= now}
     if not keys:
-        return QueueReading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
+        empty = Snapshot((), (), ())
+        return QueueReading(empty, entries, unreadable, first_cool_down, first_growth=first_growth)
     limits, on_ray, room = limits_of(recovery), dict[str, Entry](), None
     if limits.counts_jobs and recovery.ray is not None:
         on_ray = {entry.job_id: entry for entry in store.load_ray_queue(unreadable)}
@@ -282,7 +306,7 @@ def read(recovery: Recovery, changed: Collection[str] = (), term: int | None = N
         since = store.load_last_pass().leaves_places_since
         before = before if since is None or now - since < PLACES_LEFT_FOR else ()
     snapshot = replace(snapshot, waiting_elsewhere=before)
-    return QueueReading(snapshot, entries, unreadable, first_cool_down, room, since)
+    return QueueReading(snapshot, entries, unreadable, first_cool_down, room, since, first_growth)
 
 
 def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, UsualRunTime]:
@@ -341,7 +365,7 @@ def _confirmed(
 def _placement_events(
     placement: Placement, placed: Sequence[Assignment], term: int, now: datetime, counts: bool
 ) -> Iterator[tuple[str, events.JobEvent]]:
-    """Return the events of jobs that the pass moves: suspensions first, then placements."""
+    """Return the events of jobs that the pass moves: suspensions first, then growths, then placements."""
     for suspension in placement.suspensions:
         yield (
             suspension.job_id,
@@ -353,6 +377,11 @@ def _placement_events(
                 because=suspension.sentence,
                 for_job=suspension.for_job,
             ),
+        )
+    for growth in placement.growths:
+        yield (
+            growth.job_id,
+            events.GrowRequested(at=now, attempt=growth.attempt, version=growth.version, width=growth.width),
         )
     for assignment in placed:
         yield (
@@ -379,6 +408,7 @@ def _waiting_events(
     for rejection in placement.rejected:
         entry = entries[rejection.job_id]
         passed = rejection.passed_since is not None and entry.passed_since is None
+        passed = passed or (rejection.narrow_since is not None and entry.narrow_since is None)
         if entry.recovering or (entry.known_short == rejection.short_of and not entry.fresh and not passed):
             continue
         if rejection.short_of in _SHORT_LIVED and not entry.fresh:
@@ -390,6 +420,7 @@ def _waiting_events(
             sentence=rejection.sentence,
             short_of=rejection.short_of,
             passed_since=rejection.passed_since,
+            narrow_since=rejection.narrow_since,
         )
         waiting.append((rejection.job_id, event))
     return waiting

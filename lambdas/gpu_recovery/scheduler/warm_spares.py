@@ -29,7 +29,11 @@ def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
 
     Only instances whose agent has reported lately are offered: the agent starts a rank in the container.
     """
-    able = [entry.job_id for entry in asking if entry.works and (entry.asks_spares or recovery.policy.warm_spares)]
+    able = [
+        entry.job_id
+        for entry in asking
+        if entry.works and not entry.narrow and (entry.asks_spares or recovery.policy.warm_spares)
+    ]
     loaded = (recovery.store.load_job(name) for name in able)
     context = DecisionContext(recovery.policy, recovery.clock())
     jobs = [job for job in loaded if job is not None and warm_spares.missing(job, context)]

@@ -53,12 +53,14 @@ class ResourcesShort(JobEvent):
 
     short_of: kind of the rejection (`queue.snapshot.RejectionKind`). The event is sent again only if it changed.
     passed_since: since when the job could have started without the jobs that passed it. The first time is recorded.
+    narrow_since: since when an elastic job could have started with less than its largest width, which is recorded once.
     """
 
     version: int
     sentence: str
     short_of: str = ""
     passed_since: datetime | None = None
+    narrow_since: datetime | None = None
 
 
 @frozen_dataclass(kw_only=True)
@@ -277,6 +279,17 @@ class SuspendRequested(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class GrowRequested(JobEvent):
+    """The scheduler has found free instances for an elastic job, which could have `width` instances then.
+
+    version: record version that the scheduler read.
+    """
+
+    version: int
+    width: int
+
+
+@frozen_dataclass(kw_only=True)
 class ResumeRequested(JobEvent):
     """The user `by` asked to resume a job that a user suspended."""
 
@@ -376,6 +389,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     SpareEnded,
     CancelRequested,
     SuspendRequested,
+    GrowRequested,
     ResumeRequested,
     JobLookDue,
     JobDeadlineReached,

@@ -10,7 +10,7 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.events import Checked, CheckRequested
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
-from gpu_recovery.core.job.record import BLAMED_MAX, CloseCause, Job, JobStatus
+from gpu_recovery.core.job.record import BLAMED_MAX, CloseCause, Job, JobStatus, ListedJob
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
@@ -31,22 +31,10 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
             released. The health check of the instance takes the claim over, so that no other job is placed there before
             the check.
     """
-    blamed = _to_check(job.failure or failure, context)
-    free = tuple(instance for instance in job.instances if instance != blamed)
-    orders: tuple[Any, ...] = (commands.ReleaseInstances(free, attempt=job.attempt), poke_scheduler(job))
-    if blamed:
-        since = job.running_at or job.status_at
-        request = CheckRequested(
-            at=context.now,
-            job_id=job.job_id,
-            attempt=job.attempt,
-            may_reboot=True,
-            since=since,
-            awaited=False,
-            first=blamed,
-            alone=len(job.instances) == 1,
-        )
-        orders = (commands.TellInstance(blamed, request), *orders)
+    checks = check_of_crash(job, failure, context)
+    blamed = {order.instance_id for order in checks}
+    free = tuple(instance for instance in job.instances if instance not in blamed)
+    orders = (*checks, commands.ReleaseInstances(free, attempt=job.attempt), poke_scheduler(job))
     what_next = "held until it is resumed" if job.held else "it runs again as soon as GPUs are free"
     changes: dict[str, Any] = {"suspended_at": context.now, "in_line_at": context.now, "failure": None}
     if job.stop_cause is CloseCause.SUSPENDED:
@@ -55,6 +43,32 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
             **with_cool_down(job, context),
         }
     return Step(JobStatus.SUSPENDED, f"suspended: {job.stop_reason}; {what_next}", changes, orders)
+
+
+def check_of_crash(
+    job: Job, failure: RankFailure | None, context: DecisionContext
+) -> tuple[commands.TellInstance, ...]:
+    """Return the request to check the instance on which a rank crashed instead of leaving; empty if none did.
+
+    Args:
+        job: the job, whose ranks have ended.
+        failure: the first unsuccessful end.
+        context: the policy and the time.
+    """
+    blamed = _to_check(job.failure or failure, context)
+    if not blamed:
+        return ()
+    request = CheckRequested(
+        at=context.now,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        may_reboot=True,
+        since=job.running_at or job.status_at,
+        awaited=False,
+        first=blamed,
+        alone=len(job.instances) == 1,
+    )
+    return (commands.TellInstance(blamed, request),)
 
 
 def _to_check(failure: RankFailure | None, context: DecisionContext) -> str:
@@ -170,6 +184,6 @@ def retry_delay(changes: Mapping[str, Any], context: DecisionContext) -> str:
     return f"; the next attempt starts after a retry delay of {seconds} s, at {until:%H:%M:%S} UTC at the earliest"
 
 
-def poke_scheduler(job: Job) -> commands.PokeScheduler:
+def poke_scheduler(job: ListedJob) -> commands.PokeScheduler:
     """Return the command that wakes the scheduler because something changed for queued jobs."""
     return commands.PokeScheduler(f"{job.job_id}/{job.version + 1}")

@@ -11,6 +11,7 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import gang_check, warm_spares
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
+from gpu_recovery.core.job.growth import kept_claims, poke_if_narrow
 from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
@@ -24,6 +25,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
     """Start the next attempt on the placed instances, and release the former instances that it does not use."""
     attempt = job.attempt + 1
     kept = set(kept_instances(job)) & set(event.instances)
+    keeps_claims = kept or set(kept_claims(job)) & set(event.instances)
     warm = warm_spares.taken(job, attempt, event.instances)
     warm_ranks = sum(spare.taken_by == attempt for spare in warm.get("spares", ()))
     launch = commands.LaunchAttempt(
@@ -33,7 +35,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         event.port_offset,
         event.is_probe,
         hold_s=container_hold_s(job.spec, context.policy),
-        in_place_of=job.attempt if kept else 0,
+        in_place_of=job.attempt if keeps_claims else 0,
     )
     changes = {
         "attempt": attempt,
@@ -57,6 +59,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
         "suspended_for": "",
         "short_of": "",
         "passed_since": None,
+        "narrow_since": None,
         "check_if_unused": "",
     }
     changes |= warm
@@ -97,11 +100,15 @@ def resources_short(job: Job, event: events.ResourcesShort, context: DecisionCon
     """Record the scheduler's rejection reason if it is new."""
     known = event.short_of == job.short_of if event.short_of else event.sentence == job.reason
     passed = job.passed_since is None and event.passed_since is not None
-    if job.status is not JobStatus.QUEUED and known and not passed:
+    could_start = job.narrow_since is None and event.narrow_since is not None
+    if job.status is not JobStatus.QUEUED and known and not (passed or could_start):
         return Ignore("it is known to be short of that")
     status = job.status if job.status is JobStatus.SUSPENDED else JobStatus.PENDING_RESOURCES
     passed_since = job.passed_since or event.passed_since
-    return Step(status, event.sentence, {"short_of": event.short_of, "passed_since": passed_since})
+    changes = {"short_of": event.short_of, "passed_since": passed_since}
+    if could_start:
+        changes["narrow_since"] = event.narrow_since
+    return Step(status, event.sentence, changes)
 
 
 def pending_deadline_reached(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
@@ -131,7 +138,7 @@ def queued_too_long(job: Job, event: events.JobDeadlineReached, context: Decisio
 
 def launched(job: Job, event: events.AttemptLaunched, context: DecisionContext) -> Step:
     """Record that every rank has its ECS task."""
-    reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} have their task"
+    reason = f"all {job.width} ranks of attempt {job.attempt} have their task"
     step = Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
     step = with_permission(step, job, context)
     if event.ends_hold and not step.commands:
@@ -196,12 +203,12 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionC
 
 def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -> Step:
     """Record that every rank runs. An open incident stays open until the training has gone on."""
-    reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
+    reason = f"all {job.width} ranks of attempt {job.attempt} run"
     changes = {"launched": True, "launch_ended": True, "running_at": context.now}
     if job.incident_id is not None:
         reason = f"relaunched: {reason}"
     runs = replace_fields(job, {"status": JobStatus.RUNNING})
-    orders = warm_spares.poke_if_missing(runs, context)
+    orders = warm_spares.poke_if_missing(runs, context) or poke_if_narrow(runs)
     return with_permission(Step(JobStatus.RUNNING, reason, changes, orders), job, context)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_recovery.core.job import named_instances, warm_spares
+from gpu_recovery.core.job.growth import growths, is_growing, is_narrow
 from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
@@ -46,7 +47,7 @@ def _entry(job: Job) -> Entry:
         repairing=bool(job.repairing),
         held=job.held,
         works=job.status is JobStatus.RUNNING,
-        leaves=job.status in _LEAVES,
+        leaves=job.status in _LEAVES and not is_growing(job),
         observed=job.hands_off,
         known_short=job.short_of,
         fresh=job.status is JobStatus.QUEUED,
@@ -74,4 +75,9 @@ def _entry(job: Job) -> Entry:
         spares=tuple(spare.instance_id for spare in job.spares if spare.waits),
         ready=warm_spares.ready_instances(job),
         asks_spares=spec.warm_spares or 0,
+        nodes_min=spec.nnodes_min or 0,
+        narrow_since=job.narrow_since,
+        grows=is_growing(job),
+        narrow=is_narrow(job),
+        growths=growths(job),
     )

@@ -50,6 +50,7 @@ class StopPurpose(StrEnum):
 
     DIAGNOSE = "DIAGNOSE"
     RELAUNCH = "RELAUNCH"
+    GROW = "GROW"  # the next attempt on the same instances and more
     SUSPEND = "SUSPEND"
     FAIL = "FAIL"
     CANCEL = "CANCEL"
@@ -66,6 +67,7 @@ class CloseCause(StrEnum):
     REPAIR = "REPAIR"  # an instance had to be repaired for a reason that is not this job's
     SUSPENDED = "SUSPENDED"  # the job asked for its own suspension
     PERMISSION = "PERMISSION"  # the deployment lacks a permission
+    GROWN = "GROWN"  # an elastic job continues on more instances
 
 
 BLAMED_MAX = 8
@@ -77,6 +79,7 @@ UNCOUNTED = frozenset(
         CloseCause.REPAIR,
         CloseCause.SUSPENDED,
         CloseCause.PERMISSION,
+        CloseCause.GROWN,
     }
 )
 """Causes of an uncounted relaunch: the attempt does not count towards `attempts_max`."""
@@ -310,6 +313,9 @@ class ListedJob:
     """Times at which the job was preempted, as far as they still protect it."""
     short_of: str = ""
     """The last rejection reason of the scheduler (`queue.snapshot.RejectionKind`)."""
+    narrow_since: datetime | None = None
+    """Since when an elastic job that waits could start on fewer than its largest number of instances; None: it never
+    could."""
     passed_since: datetime | None = None
     """Since when the job could have started without the jobs that passed it in the queue; None if it never could."""
     denied: DeniedLaunch | None = None
@@ -325,6 +331,12 @@ class ListedJob:
     in_line_at: datetime | None = None
     """Start of the present wait in the queue, from which `queue_timeout_s` counts. None: the wait began at `queued_at`.
     The queue order always follows `queued_at`."""
+
+    @property
+    def width(self) -> int:
+        """The number of ranks of the current or last attempt; before the first attempt, the largest number."""
+        is_elastic = self.spec.nnodes_min is not None
+        return len(self.instances) if is_elastic and self.instances else self.spec.nnodes
 
     @property
     def quota_key(self) -> str:

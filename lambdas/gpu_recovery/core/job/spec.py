@@ -91,6 +91,8 @@ class JobSpec:
     """A training job: `nnodes` instances with `gpus_per_node` GPUs each, and a rank (ECS task) on every instance.
 
     Attributes:
+        nnodes: the number of instances; of an elastic job the largest number.
+        nnodes_min: the smallest number of instances of an elastic job; None for a fixed number.
         task_definition: ECS family or family:revision; "" on Ray. Host network mode is required and checked at
             submission.
         container: the container that decides by its exit code; "" until the task definition has been read.
@@ -142,3 +144,9 @@ class JobSpec:
     restart_in_place: bool | None = None
     warm_spares: int | None = None
     timeouts: Mapping[str, int] = field(default_factory=dict)
+    nnodes_min: int | None = None
+
+    @property
+    def width_min(self) -> int:
+        """The smallest number of instances with which an attempt may run."""
+        return self.nnodes if self.nnodes_min is None else self.nnodes_min

@@ -19,6 +19,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import (
     diagnosing,
     gang_check,
+    growth,
     in_place,
     launching,
     lost_contact,
@@ -134,7 +135,7 @@ def outdated_reason(job: Job, event: events.JobEvent) -> str:
         return ""
     if event.attempt != job.attempt:
         return f"about attempt {event.attempt}, the job is at {job.attempt}"
-    if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested):
+    if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested | events.GrowRequested):
         read = event.version
         if read is not None and read != job.version:
             return f"decided from version {read}, the record is at {job.version}"
@@ -268,6 +269,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.RUNNING, events.RankSilent): Transition.to(lost_contact.heartbeat_timed_out, _S.LOST),
     (_S.RUNNING, events.RankHeard): Transition.to(lost_contact.heartbeat_received, _S.RUNNING),
     (_S.RUNNING, events.SuspendRequested): Transition.to(suspension.suspend, _S.SUSPENDING),
+    (_S.RUNNING, events.GrowRequested): Transition.to(growth.grow, _S.SUSPENDING),
     (_S.RUNNING, events.ProgressStopped): Transition.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
     (_S.RUNNING, events.StallReported): Transition.to(stopping.stall_reported, _S.RUNNING),
     (_S.RUNNING, events.TrainingContinued): Transition.to(launching.recovered, _S.RUNNING),
@@ -276,7 +278,9 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.LOST, events.AllRanksStopped): Transition.to(lost_contact.ended, *_AFTER_END),
     (_S.LOST, events.JobDeadlineReached): Transition.to(lost_contact.lost_overdue, _S.LOST, _S.RUNNING, _S.STOPPING),
     (_S.SUSPENDING, events.RankFailed): Transition.to(suspension.rank_left, _S.STOPPING),
-    (_S.SUSPENDING, events.AllRanksStopped): Transition.to(suspension.all_ranks_left, _S.SUCCEEDED, _S.SUSPENDED),
+    (_S.SUSPENDING, events.AllRanksStopped): Transition.to(
+        suspension.all_ranks_left, _S.SUCCEEDED, _S.SUSPENDED, _S.RECOVERING
+    ),
     (_S.SUSPENDING, events.JobDeadlineReached): Transition.to(suspension.grace_over, _S.SUSPENDING, _S.STOPPING),
     **{
         (status, event): Transition.to(decide, status)
@@ -394,6 +398,9 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt has ended", events.TrainingContinued, *_NO_RANKS),
     **ignored(
         "the job does not run", events.SparesOffered, *(status for status in JobStatus if status is not _S.RUNNING)
+    ),
+    **ignored(
+        "the job does not run", events.GrowRequested, *(status for status in JobStatus if status is not _S.RUNNING)
     ),
     **ignored("it has no warm spares", events.SparesRecalled, *_IN_QUEUE, *_ENDED),
     **ignored("the job has ended", events.SuspendRequested, *_ENDED),

@@ -23,6 +23,7 @@ from gpu_recovery.core.job.completion import (
     with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
+from gpu_recovery.core.job.growth import grown, poke_if_narrow
 from gpu_recovery.core.job.held_ranks import keeps_containers, stop_containers
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s
@@ -208,7 +209,7 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
 def _after_end(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
     """Return the step after the end of every rank: success, or a gang that failed as a whole."""
     if event.failure is None:
-        done = finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
+        done = finished(job, JobStatus.SUCCEEDED, f"all {job.width} ranks exited with code 0")
         return replace(done, changes={**done.changes, **remedy_outcomes.remedy_held(job)})
     if job.is_observed(context.policy):
         by_user = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
@@ -242,6 +243,8 @@ def _after_stop(job: Job, event: events.AllRanksStopped, context: DecisionContex
             return failed(job, job.stop_reason, ())
         case StopPurpose.SUSPEND:
             return suspended(job, context, event.failure)
+        case StopPurpose.GROW:
+            return grown(job, context, event.failure)
         case StopPurpose.RELAUNCH:
             return unless_suspended(job, relaunch(job, context))
         case _:
@@ -442,6 +445,6 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes["unchecked"] = 0
     orders = (
         *unless_pending(job, commands.ObserveAttempt(job.attempt)),
-        *warm_spares.poke_if_missing(job, context),
+        *(warm_spares.poke_if_missing(job, context) or poke_if_narrow(job)),
     )
     return Step(job.status, job.reason, changes, orders)

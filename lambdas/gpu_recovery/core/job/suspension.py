@@ -16,6 +16,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.completion import failed, poke_scheduler, suspended
+from gpu_recovery.core.job.growth import grown
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import ended, stop
 from gpu_recovery.core.policy import duration
@@ -91,7 +92,7 @@ def resume(job: Job, event: events.ResumeRequested, context: DecisionContext) ->
 
 def rank_left(job: Job, event: events.RankFailed, context: DecisionContext) -> Step:
     """Stop the other ranks, because the first rank has left after the notice."""
-    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, context, failure=event.failure)
+    step = stop(job, _purpose(job), job.stop_reason, context, job.stop_cause, event.failure)
     return replace(step, reason=f"rank {event.failure.rank} has left: stopping the rest of the gang")
 
 
@@ -107,19 +108,27 @@ def grace_over(job: Job, event: events.JobDeadlineReached, context: DecisionCont
         )
         reason = f"{job.stop_reason}: rank 0 has not been told yet"
         return Step(JobStatus.SUSPENDING, reason, {"stop_tries": 1, "deadline_at": notified_by})
-    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, context)
+    step = stop(job, _purpose(job), job.stop_reason, context, job.stop_cause)
     return replace(step, reason=f"rank 0 has not left within {job.spec.suspend_grace_s} s: stopping the gang")
 
 
 def all_ranks_left(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
-    """Suspend the job after every rank has left by itself. A gang that finished its work has succeeded."""
-    return ended(job, event, context) if event.failure is None else suspended(job, context, event.failure)
+    """Suspend or grow the job after every rank has left by itself. A gang that finished its work has succeeded."""
+    if event.failure is None:
+        return ended(job, event, context)
+    is_growing = job.stop_purpose is StopPurpose.GROW
+    return grown(job, context, event.failure) if is_growing else suspended(job, context, event.failure)
 
 
 def suspension_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Fail a suspended job that was not resumed or placed again in time."""
     waited = context.policy.user_hold_timeout_s if job.held else context.policy.queue_timeout_s
     return failed(job, f"was suspended and not {'resumed' if job.held else 'placed again'} within {waited} s", ())
+
+
+def _purpose(job: Job) -> StopPurpose:
+    """Return what follows when the ranks have left: the suspension, or the next attempt on more instances."""
+    return StopPurpose.GROW if job.stop_purpose is StopPurpose.GROW else StopPurpose.SUSPEND
 
 
 def _suspension_reason(event: events.SuspendRequested) -> str:

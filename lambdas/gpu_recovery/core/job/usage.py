@@ -16,7 +16,8 @@ def usage_changes(job: Job, event: events.JobEvent | str, step: Step, now: datet
     """Return the changes of the quota use and, when the job stops running, of its run time."""
     accounts: dict[str, Any] = {}
     if isinstance(event, events.JobPlaced):
-        accounts["quota_nodes"] = job.spec.nnodes
+        is_elastic = job.spec.nnodes_min is not None
+        accounts["quota_nodes"] = len(event.instances) if is_elastic else job.spec.nnodes
     elif step.status not in PLACED:
         accounts["quota_nodes"] = 0
     if job.status in RUNS and step.status not in RUNS and job.running_at is not None:

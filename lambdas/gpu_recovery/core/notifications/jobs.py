@@ -86,7 +86,7 @@ def recovery_started(
     course, follows, act = LAST_ATTEMPT if is_last else RECOVERY
     first = failure.instance_id if failure is not None else ""
     parts = {
-        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt} on {job.width} instance(s): {reason}."],
         Part.EVIDENCE: _failure_lines(failure) or [reason],
         Part.DONE: ["All ranks of the gang are being stopped, because they cannot continue without the failed rank."],
         Part.NEXT: [

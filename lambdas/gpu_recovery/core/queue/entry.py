@@ -42,6 +42,10 @@ class Entry:
     in_place:    containers of its last attempt wait for the next; not those on the instances of `let_go`.
     passed_since: since when it could have started without the jobs that passed it in the queue.
     spares:      instances of its warm spares; `ready` are those on which a rank can start.
+    nodes_min:   smallest number of instances of an elastic job, of which `nodes` is the largest; 0: a fixed number.
+    narrow_since: since when an elastic job could have started with fewer instances than `nodes`.
+    grows:       it leaves its instances to continue on more, or has left them: it keeps their claims.
+    narrow:      it runs on fewer instances than `nodes`; `growths`: how often it has grown since its last stable run.
     asks_spares: number of warm spares that the job itself asks for; 0: none, or as many as the deployment says.
     """
 
@@ -88,12 +92,32 @@ class Entry:
     spares: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
     asks_spares: int = 0
+    nodes_min: int = 0
+    narrow_since: datetime | None = None
+    grows: bool = False
+    narrow: bool = False
+    growths: int = 0
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Return the instances with GPUs that only this job may use again, because its containers wait there."""
-        held = tuple(name for name in self.instances if name not in self.let_go) if self.in_place else ()
+        """Return the instances with GPUs that only this job may use again: its containers wait there, or it grows."""
+        keeps = self.in_place or (self.grows and self.recovering)
+        held = tuple(name for name in self.instances if name not in self.let_go) if keeps else ()
         return (*held, *self.ready) if self.recovering else held
+
+    @property
+    def width(self) -> int:
+        """Return the number of instances that the job has; of a waiting job, the largest number that it asks for."""
+        return len(self.instances) if self.nodes_min and not self.waits else self.nodes
+
+    def grows_at(self, policy: RecoveryPolicy) -> datetime | None:
+        """Return from when the job may be relaunched on more instances; None if it may not."""
+        is_stopped_never = self.observed or policy.observe_only
+        if not self.narrow or is_stopped_never or self.growths >= policy.uncounted_relaunches_max:
+            return None
+        if self.running_at is None:
+            return None
+        return self.running_at + duration(policy.elastic_grow_every_s)
 
     @property
     def quota_key(self) -> QuotaKey:
@@ -171,6 +195,8 @@ def waiting_job(
         task_definition=entry.task_definition,
         denials=entry.denials,
         passed_since=entry.passed_since,
+        widths=(entry.nodes_min, entry.nodes) if entry.nodes_min else None,
+        narrow_since=entry.narrow_since,
     )
 
 
@@ -197,7 +223,7 @@ def running_job(
         priority=effective(entry.asked, entry.ran_for_s(now), policy),
         asked=entry.asked,
         group=entry.group,
-        nodes=entry.nodes,
+        nodes=entry.width,
         gpus=entry.gpus,
         hosts=tuple(dict.fromkeys(i for i in entry.instances if i)),
         since=since,
@@ -208,6 +234,10 @@ def running_job(
         can_suspend=entry.works and not (entry.observed or policy.observe_only),
         leaving=entry.leaves,
         for_job=entry.suspended_for if entry.leaves else "",
+        nodes_max=entry.nodes,
+        grows_at=entry.grows_at(policy),
+        growing=entry.grows,
+        avoids=tuple(sorted(entry.suspects)) if entry.narrow else (),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpu_recovery.core.fleet import HoldingLimit
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -26,6 +26,7 @@ from gpu_recovery.core.queue.snapshot import (
 )
 from gpu_recovery.core.queue.unusable_hosts import UnusableHosts
 from gpu_recovery.core.queue.wait_reasons import WaitReasons
+from gpu_recovery.core.queue.width import Room, Width, choose_width
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class GroupQueue:
         self.backfill_window: BackfillWindow | None = None
         self.suspensions: list[Suspension] = []
         self.highest_waiting: Priority | None = None
+        self.width_waits: list[datetime] = []
         self._wait_reasons = WaitReasons(self.hosts, self.forecast, UnusableHosts(hosts, shared.repairs_held_by))
         self._position = 0
 
@@ -61,8 +63,11 @@ class GroupQueue:
         hold = self.shared.launch_holds.blocking(job)
         if hold is not None:
             return self._wait_reasons.of_permission(job, self._position, hold)
-        # 2. Quota: a job over its quota does not block the jobs behind it.
         window = self.backfill_window
+        may_backfill = window is not None and window.admits(job)
+        width = self._width(job, may_backfill)
+        job = replace(job, nodes=width.nodes)
+        # 2. Quota: a job over its quota does not block the jobs behind it.
         refused = self.shared.quota.refusal(job)
         if refused is not None and window is not None and window.leaves_quota(job):
             # The job ends before the head starts, so the quota that is kept for the head is free until then.
@@ -74,13 +79,32 @@ class GroupQueue:
         if refused is not None:
             return self._preempt_for_job_limit(job) or self._wait_reasons.of_quota(job, self._position, refused)
         # 3. Packing; 5. behind a waiting head, only into what the head leaves over.
-        chosen = self.hosts.choose(job, may_backfill=window is not None and window.admits(job))
+        chosen = self.hosts.choose(job, may_backfill=may_backfill)
         if chosen is None:
             return self._wait(job)
+        if width.until is not None:
+            return self._wait_for_width(job, chosen, width.until)
         self.shared.quota.charge(job)
         self.shared.launch_holds.begin_launch(job)
         self.forecast.assign(chosen, job.gpus, job.runs_for_s)
         return replace(self.hosts.assign(job, chosen), is_probe=self.shared.launch_holds.is_probe(job))
+
+    def _width(self, job: WaitingJob, may_backfill: bool) -> Width:
+        """Return the width with which the job takes part in this pass."""
+        if job.widths is None:
+            return Width(job.nodes)
+        free = self.hosts.fitting(job, may_backfill=may_backfill)
+        room = Room(free, self.hosts.large_enough(job), self.shared.quota.room(job))
+        return choose_width(job, room, timedelta(seconds=self.shared.policy.elastic_wait_s), self.shared.at)
+
+    def _wait_for_width(self, job: WaitingJob, chosen: Iterable[str], until: datetime) -> Rejection:
+        """Keep the hosts on which an elastic job could start, while it waits for a larger width."""
+        self._record_waiting(job)
+        self.width_waits.append(until)
+        for host_id in chosen:
+            self.hosts.close_host(host_id)
+        self.shared.quota.charge(job, is_kept=True)
+        return self._wait_reasons.of_width(job, self._position, until, self.shared.at)
 
     def _preempt_for_job_limit(self, job: WaitingJob) -> Rejection | None:
         """Preempt jobs for a job that the limit of running jobs blocks; None if that is not possible.

@@ -80,11 +80,18 @@ class HostPool:
             and free < job.gpus <= host.gpus - held(host_id)
         ]
 
-    def fitting(self, job: WaitingJob) -> int:
-        """Return how many hosts the job may use now."""
+    def fitting(self, job: WaitingJob, *, may_backfill: bool = False) -> int:
+        """Return how many hosts the job may use now.
+
+        Args:
+            may_backfill: whether the job may use hosts that are promised to the head of the queue.
+        """
         own = self.reserved.get(job.job_id, {})
-        return self.open.fits(job.gpus) + sum(
-            free >= job.gpus for hosts in (own, self.leaving) for free in hosts.values()
+        promised = self.backfill_hosts.fits(job.gpus) if may_backfill else 0
+        return (
+            promised
+            + self.open.fits(job.gpus)
+            + sum(free >= job.gpus for hosts in (own, self.leaving) for free in hosts.values())
         )
 
     def choose(self, job: WaitingJob, *, may_backfill: bool = False) -> list[str] | None:
@@ -126,6 +133,7 @@ class HostPool:
     def close_host(self, host_id: str) -> None:
         """Close a host to all jobs for the rest of the pass."""
         self.open.discard(host_id)
+        self.backfill_hosts.discard(host_id)
         self.leaving.pop(host_id, None)
         self.held.add(host_id)
 
@@ -152,6 +160,8 @@ class HostPool:
             if job.recovering
             else []
         )
+        if len(keep) > job.nodes:  # the gang has become narrower: the hosts that it keeps come first
+            keep = sorted(keep, key=lambda host_id: not host_id)
         ranked = (keep + [""] * job.nodes)[: job.nodes]
         kept = {host_id for host_id in ranked if host_id}
         rest = self._other_hosts(job, pools, kept, own, leaving)

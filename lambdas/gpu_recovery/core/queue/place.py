@@ -11,6 +11,9 @@ The phases, each in a module of its own:
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits
    `unusable_hosts`             the hosts that get no job, in the words of that reason
+8. `growth`                     running elastic jobs get the instances that no waiting job can use
+
+An elastic job takes part with the width that `width` chooses before phase 2.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import TypeVar
 
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.group_queue import GroupQueue, PassState
+from gpu_recovery.core.queue.growth import growths, may_grow
 from gpu_recovery.core.queue.launch_holds import LaunchHolds
 from gpu_recovery.core.queue.ordering import in_queue_order
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
@@ -51,6 +55,8 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
             assignments.append(answer)
         else:
             rejections.append(answer)
+    for group in sorted(may_grow(snapshot.running, now) - queues.keys()):
+        queues[group] = GroupQueue(hosts.get(group, ()), running.get(group, ()), shared)
     return Placement(
         tuple(assignments),
         tuple(suspension for queue in queues.values() for suspension in queue.suspensions),
@@ -60,8 +66,15 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
             for _, queue in sorted(queues.items())
             if queue.backfill_window is not None
         ),
-        min((at for queue in queues.values() for at in _next_changes(queue, policy, now)), default=None),
+        min(
+            (
+                *(at for queue in queues.values() for at in _next_changes(queue, policy, now)),
+                *(job.grows_at for job in snapshot.running if job.grows_at is not None and job.grows_at > now),
+            ),
+            default=None,
+        ),
         quota.left_places,
+        tuple(growths(queues, rejections, quota, now)),
     )
 
 
@@ -78,7 +91,8 @@ def _next_changes(queue: GroupQueue, policy: RecoveryPolicy, now: datetime) -> I
     highest = queue.highest_waiting
     if highest is None:
         return
-    times: list[datetime | None] = [host.reserved_until for host in queue.hosts.hosts.values() if host.reserved_until]
+    times: list[datetime | None] = [*queue.width_waits]
+    times += [host.reserved_until for host in queue.hosts.hosts.values() if host.reserved_until]
     for job in queue.forecast.running:
         if queue.backfill_window is not None:
             times.append(job.ends_at)  # an estimate that runs out

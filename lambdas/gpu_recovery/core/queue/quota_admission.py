@@ -50,6 +50,11 @@ class QuotaAdmission:
             self._left[key] = left
         return left
 
+    def room(self, job: WaitingJob) -> int:
+        """Return on how many instances the quota lets the job run. A job that holds quota may always keep its width."""
+        left = self.left((job.user, job.asked, job.group))
+        return len(job.last) + max(0, left) if job.holds_quota or job.recovering else left
+
     def is_over(self, job: RunningJob) -> bool:
         """Return whether the quota of the job is exceeded. Limits can be lowered while jobs run."""
         key = (job.user, job.asked, job.group)
@@ -97,9 +102,11 @@ class QuotaAdmission:
 
     def charge(self, job: WaitingJob, *, is_kept: bool = False) -> None:
         """Count the job, because it starts, or because its place is kept for it (`is_kept`)."""
-        if job.holds_quota:
-            return
         key = (job.user, job.asked, job.group)
+        if job.holds_quota:
+            if job.widths is not None:
+                self._left[key] = self.left(key) - max(0, job.nodes - len(job.last))
+            return
         if is_kept:
             self._kept.setdefault(key, []).append(job)
         self._left[key] = self.left(key) - job.nodes

@@ -42,6 +42,7 @@ class Host:
     lemon:          lemon score from the fault history, from 0 (no faults) to 1. Lower scores are used first
                     where a gang needs no further rack or zone for that.
     out_of_use:     why the host is not usable; None if it is. Wait reasons name it.
+    healed_at:      when the host last came back from a repair with proof and a passed check; None if it never did.
     """
 
     host_id: str
@@ -59,6 +60,7 @@ class Host:
     leaves_at: datetime | None = None
     lemon: float = 0.0
     out_of_use: OutOfUse | None = None
+    healed_at: datetime | None = None
 
 
 @frozen_dataclass()
@@ -66,7 +68,11 @@ class WaitingJob:
     """A queued job.
 
     priority:     the effective priority; `asked` is the submitted priority, by which its quota is counted.
-    nodes, gpus:  the number of instances, and of GPUs on each.
+    nodes, gpus:  the number of instances, and of GPUs on each. Of an elastic job the largest number until the pass
+                  has chosen its width.
+    widths:       the smallest and the largest width of an elastic job; None for a fixed width.
+    narrow_since: since when an elastic job could have started with less than its largest width; None if it never could.
+    returning:    instances of its last attempt whose GPUs are being released to it.
     queued_at:    time of the first submission. Suspension and recovery do not change it.
     last:         the instances of its last attempt by rank, "" for a rank that keeps none.
     suspects:     instance to the rank under which it was suspected: used last, in this order, and never under that
@@ -106,6 +112,9 @@ class WaitingJob:
     median_s: int | None = None
     limit_s: int | None = None
     passed_since: datetime | None = None
+    widths: tuple[int, int] | None = None
+    narrow_since: datetime | None = None
+    returning: int = 0
 
 
 @frozen_dataclass()
@@ -135,6 +144,10 @@ class RunningJob:
     suspensions:    how often the job was suspended within `policy.suspensions_window_s`.
     checkpoint_at:  time of its last reported checkpoint; None if there is none in this attempt.
     can_suspend:    the job is RUNNING and not observe-only.
+    nodes_max:      the largest number of instances of an elastic job.
+    grows_at:       from when an elastic job with fewer instances may be relaunched on more; None: it may not.
+    growing:        an elastic job is being relaunched on more instances.
+    avoids:         instances onto which the job does not grow unless they have been repaired since it runs.
     leaving:        the job is already ending or being suspended; `for_job` is the job that it leaves for, or "".
     """
 
@@ -157,6 +170,10 @@ class RunningJob:
     can_suspend: bool = True
     leaving: bool = False
     for_job: str = ""
+    nodes_max: int = 0
+    grows_at: datetime | None = None
+    growing: bool = False
+    avoids: tuple[str, ...] = ()
 
 
 @frozen_dataclass()
@@ -211,6 +228,16 @@ class Suspension:
     sentence: str
 
 
+@frozen_dataclass()
+class Growth:
+    """A running elastic job that continues on more instances: `width` of them, if nothing takes the free ones."""
+
+    job_id: str
+    version: int
+    attempt: int
+    width: int
+
+
 class RejectionKind(StrEnum):
     """What a waiting job lacks."""
 
@@ -234,6 +261,7 @@ class Rejection:
     earliest_at:  the earliest start by the present estimates; None without an estimate.
     passed_since: since when the head of a queue could have started without the jobs that passed it; None if it never
                   could.
+    narrow_since: since when an elastic job could have started with less than its largest width; None if it could not.
     """
 
     job_id: str
@@ -246,6 +274,7 @@ class Rejection:
     blockers: tuple[str, ...] = ()
     earliest_at: datetime | None = None
     passed_since: datetime | None = None
+    narrow_since: datetime | None = None
 
 
 @frozen_dataclass()
@@ -264,6 +293,7 @@ class Placement:
 
     next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
               decision.
+    growths: running jobs that continue on more instances.
     leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
     """
 
@@ -273,3 +303,4 @@ class Placement:
     reservations: tuple[Reservation, ...] = ()
     next_at: datetime | None = None
     leaves_places: bool = False
+    growths: tuple[Growth, ...] = ()

@@ -38,8 +38,8 @@ def totals_by_priority(entries: Iterable[Entry], policy: RecoveryPolicy, now: da
     for entry in entries:
         count = counts[effective(entry.asked, entry.ran_for_s(now), policy), entry.waits]
         count[0] += 1
-        count[1] += entry.nodes
-        count[2] += entry.nodes * entry.gpus
+        count[1] += entry.width
+        count[2] += entry.width * entry.gpus
     return tuple(
         PriorityTotals(priority, Total(*counts[priority, False]), Total(*counts[priority, True]))
         for priority in sorted(Priority, reverse=True)

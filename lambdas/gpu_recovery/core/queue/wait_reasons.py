@@ -110,6 +110,21 @@ class WaitReasons:
             passed_since,
         )
 
+    def of_width(self, job: WaitingJob, position: int, until: datetime, now: datetime) -> Rejection:
+        """Return the reason of an elastic job that could start with `job.nodes` instances, and waits for more."""
+        sentence = f"needs {_wanted(job)}; {job.nodes} are free; waits until {until:%H:%M:%S} UTC for more"
+        since = None if job.recovering else job.narrow_since or now
+        return Rejection(
+            job.job_id,
+            job.group,
+            job.version,
+            job.attempt,
+            sentence,
+            RejectionKind.GPUS,
+            position,
+            narrow_since=since,
+        )
+
     def _blockers(self, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the jobs that hold promised hosts, the latest end first."""
         holders = {job.job_id: self._forecast.ends_in(job) for host in hosts for job in self._forecast.on(host)}
@@ -118,7 +133,8 @@ class WaitReasons:
 
 def _wanted(job: WaitingJob) -> str:
     """Describe the GPUs that the job needs."""
-    return f"{job.nodes} instance(s) with {job.gpus} GPU(s) each"
+    wanted = str(job.nodes) if job.widths is None else f"{job.widths[0]} to {job.widths[1]}"
+    return f"{wanted} instance(s) with {job.gpus} GPU(s) each"
 
 
 def _joined(separator: str, words: str) -> str:

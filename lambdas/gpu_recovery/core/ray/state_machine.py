@@ -202,6 +202,7 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **{(status, event): "it has no rank of ours" for event in _OF_INSTANCES for status in STATUSES},
     **ignored("no driver of it has ended by itself", events.Diagnosed, *_IN_QUEUE, _S.STOPPING, *_ENDED),
     **ignored("a job on Ray is not suspended", events.SuspendRequested, *STATUSES),
+    **ignored("a job on Ray has a fixed number of nodes", events.GrowRequested, *STATUSES),
     **ignored("a job on Ray is not suspended", events.ResumeRequested, *STATUSES),
     **ignored("the job is not in line", events.JobPlaced, *_UNDER_WAY, _S.STOPPING, *_ENDED),
     **ignored("the job is not in line", events.ResourcesShort, *_UNDER_WAY, _S.STOPPING, *_ENDED),

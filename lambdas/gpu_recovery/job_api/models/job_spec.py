@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
@@ -143,6 +143,37 @@ class RuntimeEnv(BaseModel):
         return self._given
 
 
+class NodeRange(NamedTuple):
+    """The smallest and the largest number of instances of an elastic job."""
+
+    least: int
+    most: int
+
+
+def _nodes(value: Any) -> int | NodeRange:
+    """Read the number of instances: a whole number, or the object `{min, max}` of an elastic job."""
+    if isinstance(value, Mapping):
+        if set(value) != {"min", "max"}:
+            raise refusal(f"must be {_NODES}, and with no other field")
+        least, most = value["min"], value["max"]
+        if not (_is_node_count(least) and _is_node_count(most)):
+            raise refusal(f"must be a range with whole numbers from 1 to {NNODES_MAX} as min and max")
+        if least >= most:
+            raise refusal(f"must be a range whose min is smaller than its max, not {least} and {most}")
+        return NodeRange(least, most)
+    if not _is_node_count(value):
+        raise refusal(f"must be {_NODES}")
+    return int(value)
+
+
+def _is_node_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= NNODES_MAX
+
+
+_NODES = f"a whole number from 1 to {NNODES_MAX}, or an object with min and max"
+_NODE_COUNT = {"type": "integer", "minimum": 1, "maximum": NNODES_MAX}
+
+
 class JobSpec(RequestModel):
     """A training job: `nnodes` instances with `n_gpus_per_node` GPUs each, and a rank on every instance."""
 
@@ -156,7 +187,23 @@ class JobSpec(RequestModel):
         ]
         | None
     ) = None
-    nnodes: Annotated[int, Whole(1, NNODES_MAX)]
+    nnodes: Annotated[
+        int | NodeRange,
+        Read(
+            _nodes,
+            {
+                "oneOf": [
+                    _NODE_COUNT,
+                    {
+                        "type": "object",
+                        "properties": {"min": _NODE_COUNT, "max": _NODE_COUNT},
+                        "required": ["min", "max"],
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+        ),
+    ]
     n_gpus_per_node: Annotated[int, Whole(1, 16)]
     task_definition: Annotated[str, Matching(FAMILY, "an ECS task definition: family or family:revision")] | None = None
     container: Annotated[str, Line(255)] | None = None

@@ -31,7 +31,11 @@ class JobRow(ResponseModel):
     priority: PriorityName
     asked_priority: PriorityName
     backend: Backend
-    nnodes: int
+    nnodes: Annotated[int, Field(description="Number of instances; of an elastic job the largest number.")]
+    nnodes_min: Annotated[int | None, Field(description="Smallest number of instances of an elastic job.")]
+    width: Annotated[
+        int | None, Field(description="Number of instances of the current or last attempt. null: there is none.")
+    ]
     n_gpus_per_node: int
     origin: Origin
     queued_at: Time

@@ -48,7 +48,8 @@ class WaitingJob(ResponseModel):
     priority: PriorityName
     asked_priority: PriorityName
     group: str
-    nodes: int
+    nodes: Annotated[int, Field(description="Number of instances; of an elastic job the largest number.")]
+    nodes_min: Annotated[int | None, Field(description="Smallest number of instances of an elastic job.")]
     gpus: int
     status: JobStatus | None
     queued_at: Time
@@ -70,7 +71,8 @@ class RunningJob(ResponseModel):
     user: str
     priority: PriorityName
     group: str
-    nodes: int
+    nodes: Annotated[int, Field(description="Number of instances that the job has.")]
+    nodes_max: Annotated[int | None, Field(description="Largest number of instances of an elastic job.")]
     gpus: int
     since: Time
     ends_at: Time | None
