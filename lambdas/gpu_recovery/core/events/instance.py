@@ -31,7 +31,9 @@ class InstanceObserved(InstanceEvent):
     group: str = ""
     rack: str = ""
     gpus_free: int | None = None
-    """GPUs that ECS can still assign. None if ECS does not report it."""
+    """GPUs that ECS can still assign as a whole. None if ECS does not report it."""
+    gpus_shared: int | None = None
+    """GPUs that containers share by MPS. None if the observation has no sharing modes."""
     looked: bool = False
     """Whether the event comes from a poll. Such an event counts without a newer version, because time has passed."""
     health: tuple[HealthReported, ...] = ()

@@ -2,7 +2,7 @@
 
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
 held for a reason of its own, its host will be retired or rebooted, or its registration ended under running ranks. It
-also opens when a health source reports a working instance as impaired, and when a repair begins for which no job waits:
+also opens when a health source reports a working instance or its MPS daemon as impaired, and when a repair begins for which no job waits:
 its reboot and its return are one thread. If several such repairs begin at once, one message of the fleet names them
 all. The record saves the incident's id until the instance works again without a
 report against it, or is gone. Then the same thread says so.
@@ -20,9 +20,10 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet, budget, has_many_repairs, repair_blocked_reason
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import DepartureKind
+from gpu_recovery.core.health_signals import DepartureKind, HealthKind
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import LEVEL_NAMES, claimants
+from gpu_recovery.core.instance.health_reports import is_about_mps
 from gpu_recovery.core.instance.interruptions import evacuation_at
 from gpu_recovery.core.instance.record import (
     BEING_REPAIRED,
@@ -97,8 +98,17 @@ def with_notifications(
     elif after.status is InstanceStatus.AVAILABLE:
         if new := _impaired(after) - (_impaired(before) if before.incident_id else frozenset()):
             notices.append(instances.suspected(before, incident_id, _sentence(after, new)))
-        elif before.incident_id and not notices and not _impaired(after) and not _is_leaving(after.departure):
-            return _over(before, step, instances.back_in_service)
+        elif (reason := _mps_reason(after)) and not (before.incident_id and _mps_reason(before)):
+            notices.append(instances.mps_daemon_down(before, incident_id, reason))
+        elif (
+            before.incident_id
+            and not notices
+            and not _impaired(after)
+            and not _mps_reason(after)
+            and not _is_leaving(after.departure)
+        ):
+            is_of_mps = before.status is InstanceStatus.AVAILABLE and _mps_reason(before) and not _impaired(before)
+            return _over(before, step, instances.mps_daemon_back if is_of_mps else instances.back_in_service)
     orders: tuple[Any, ...] = tuple(notices)
     if _now_needs_operator(before, after):
         data = {
@@ -220,6 +230,12 @@ def _is_leaving(departure: Interruption | None) -> bool:
 def _impaired(instance: Instance) -> frozenset[str]:
     """Return the health sources that report the instance impaired."""
     return frozenset(kind for kind, report in instance.health.items() if report.impairs)
+
+
+def _mps_reason(instance: Instance) -> str:
+    """Return why ECS calls the MPS daemon of the instance impaired; "" if it does not."""
+    report = instance.health.get(HealthKind.ACCELERATED_COMPUTE)
+    return report.sentence if report is not None and is_about_mps(report) else ""
 
 
 def _sentence(instance: Instance, kinds: frozenset[str]) -> str:
