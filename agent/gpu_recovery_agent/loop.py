@@ -29,6 +29,7 @@ from gpu_recovery_agent.reporter import AgentEnds, Reporter
 from gpu_recovery_agent.responses import Response, ResponseKind
 from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
+from gpu_recovery_agent.sensors.ecs_gpu_metrics import EcsGpuMetricsSensor
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
@@ -54,6 +55,7 @@ class Agent:
         self._running = RankSensor(settings.running_folder, settings.host_proc, boot_id, log, self._reader)
         self._fileless_ranks = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, log, self._reader)
         self._kernel_log = KernelLogSensor(settings.host_kmsg, log)
+        self._ecs_metrics = EcsGpuMetricsSensor(settings.ecs_gpu_metrics, log)
         self._socket = TrainingSocket(settings.socket, log)
         self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
         self._orders = RankOrders(settings.running_folder, log)
@@ -98,6 +100,7 @@ class Agent:
     def _cycle(self) -> None:
         self._live_with_file, exits = self._running.poll()
         xids = self._kernel_log.poll()
+        xids += self._ecs_metrics.poll(self._kernel_log.logged, self._state.witnessed)
         is_urgent = self._socket.poll(clock.uptime_s())
         self._orders.touch_agent_file()
         if self._reset.poll():
@@ -136,7 +139,7 @@ class Agent:
                 self._log.once("alive file", f"{self._settings.alive_file} cannot be written: {error.strerror}")
 
     def _health(self) -> gpu_health.GpuHealthStatus:
-        return gpu_health.with_note(self._health_of_gpus(), self._reader.unread)
+        return gpu_health.with_note(self._ecs_metrics.beside(self._health_of_gpus()), self._reader.unread)
 
     def _health_of_gpus(self) -> gpu_health.GpuHealthStatus:
         if not self._settings.nvml:

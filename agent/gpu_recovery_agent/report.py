@@ -167,4 +167,5 @@ def _sxid(error: Xid, age_s: float) -> dict[str, Any]:
 
 def _rest(error: Xid) -> dict[str, Any]:
     bursts = {"bursts": error.bursts} if error.bursts not in (0, error.count) else {}
-    return bursts | ({"boot": error.boot_id} if error.boot_id else {})
+    marks = ({"early": True} if error.early else {}) | ({"by": error.source} if error.source else {})
+    return bursts | ({"boot": error.boot_id} if error.boot_id else {}) | marks

@@ -39,7 +39,5 @@ def gpu_sharing(instance: Fields) -> GpuSharing | None:
         return None
     modes = [device.text("sharingMode", MODE_CHARACTERS_MAX) for device in devices]
     # A count above 0 contradicts IDLE: such a GPU is not free.
-    idle = sum(
-        mode == IDLE and not device.whole("containerCount") for mode, device in zip(modes, devices, strict=True)
-    )
+    idle = sum(mode == IDLE and not device.whole("containerCount") for mode, device in zip(modes, devices, strict=True))
     return GpuSharing(idle, modes.count(NVIDIA_MPS))

@@ -152,6 +152,10 @@ class ReportedReset:
     sentence: str
 
 
+BY_DCGM = "dcgm"
+"""`ReportedXid.source` of an XID that only the DCGM watch of the ECS agent reports (`gpu-metrics.json`)."""
+
+
 @frozen_dataclass()
 class ReportedXid:
     """An XID in the kernel log.
@@ -161,6 +165,8 @@ class ReportedXid:
         if the driver reports none.
     bursts:  separate occurrences among those lines. None from an agent that does not count them.
     boot_id: earlier boot of the XID, "" for the present boot.
+    early:   whether it was logged before the agent started.
+    source:  witness of an XID that the kernel log does not have, such as BY_DCGM; "" for the kernel log.
     """
 
     xid: int
@@ -170,6 +176,8 @@ class ReportedXid:
     action: int | None = None
     bursts: int | None = None
     boot_id: str = ""
+    early: bool = False
+    source: str = ""
 
     @property
     def occurrences(self) -> int:
@@ -187,6 +195,7 @@ class ReportedSxid:
     age_s: float = 0.0
     bursts: int | None = None
     boot_id: str = ""
+    early: bool = False
 
 
 class GpuHealth(StrEnum):

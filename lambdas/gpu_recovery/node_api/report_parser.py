@@ -275,6 +275,8 @@ def _xid(read: _Object) -> ReportedXid:
         action=read.optional_whole("action", 0, ACTION_MAX),
         bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
+        early=read.flag("early"),
+        source=read.text("by", NAME_MAX, ""),
     )
 
 
@@ -286,6 +288,7 @@ def _sxid(read: _Object) -> ReportedSxid:
         age_s=read.seconds("age_s", 0.0),
         bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
+        early=read.flag("early"),
     )
 
 
