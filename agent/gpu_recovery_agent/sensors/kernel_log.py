@@ -43,8 +43,8 @@ class Xid:
     `at_s` is its time in seconds of the kernel log, `count` the number in the 24 hours before. `gpu` is `dddd:bb:dd`,
     or "" if the log hides it. `action` is NVML's number of a recovery action; only XID 154 has it. `bursts` is the
     number of occurrences in `count`, 0 if unknown. `boot_id` is the earlier boot it was logged under, "" for the
-    current boot. `fatal` is set only for an error of an NVSwitch (SXid); it is None for an XID. `early` says that it was
-    logged before this agent started. `source` is "" for the kernel log.
+    current boot. `fatal` is set only for an error of an NVSwitch (SXid); it is None for an XID. `early` says that it
+    was logged before this agent started. `source` is "" for the kernel log.
     """
 
     xid: int
