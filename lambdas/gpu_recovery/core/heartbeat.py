@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.diagnosis import observations
+from gpu_recovery.core.gpu_events import GpuEvent
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
@@ -243,6 +244,7 @@ class AgentReport:
     resets:       whether the agent is set up to reset the GPUs.
     reset:        the last reset of this boot that has ended; None if there is none.
     recorded:     the last line about a repair that the agent has written or found; None if it has no news of one.
+    gpu_events:   GPU Operational Events since the last answered report (`core/gpu_events.py`).
     """
 
     instance_id: str
@@ -268,6 +270,7 @@ class AgentReport:
     resets: bool = False
     reset: ReportedReset | None = None
     recorded: ReportedRecord | None = None
+    gpu_events: tuple[GpuEvent, ...] = ()
 
 
 @frozen_dataclass()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 
+from gpu_recovery.core.gpu_events import GpuEvent
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -122,6 +123,13 @@ class RepairHeld(InstanceEvent):
 
     epoch: int
     sentence: str
+
+
+@frozen_dataclass(kw_only=True)
+class GpuEventsReported(InstanceEvent):
+    """The agent reported GPU Operational Events (preview). They are recorded, and nothing is decided by them."""
+
+    events: tuple[GpuEvent, ...] = ()
 
 
 @frozen_dataclass(kw_only=True)
@@ -284,6 +292,7 @@ INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     RepairHeld,
     RepairAnnounced,
     RepairRecordFound,
+    GpuEventsReported,
     QuarantineRequested,
     ReleaseRequested,
     InstanceLookDue,
