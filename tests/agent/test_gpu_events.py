@@ -47,11 +47,13 @@ def test_what_waits_is_bounded_and_leaves_when_the_server_has_it() -> None:
     "found", [None, {}, {"gpu_events": 7}, {"gpu_events": {"events": 7}}, reading(7, {"code": "x"})]
 )
 def test_a_reading_without_events_adds_none(found: Any) -> None:
+    """Also one of another shape."""
     queue = GpuEventQueue(AgentLog())
     assert not queue.add(found) and not queue.batch
 
 
 def test_one_reading_counts_once_and_its_trouble_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """The loop sees a reading many times."""
     queue, one = GpuEventQueue(AgentLog()), reading(event(1))
     assert queue.add(one) and not queue.add(one) and len(queue.batch) == 1
     for _ in range(3):
@@ -93,6 +95,7 @@ def test_a_driver_without_events_costs_one_line_and_no_report(api: Api, node: No
 
 @pytest.mark.slow
 def test_the_preview_is_off_by_default(api: Api, node: Node) -> None:
+    """A driver with events is not asked for them."""
     node.set_nvml(goe=[LOST])
     node.agent()
     api.until(lambda reports: any("inventory" in one for one in reports))

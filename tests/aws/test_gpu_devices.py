@@ -130,6 +130,7 @@ def test_an_instance_without_sharing_has_no_devices(devices: Any) -> None:
 
 
 def test_malformed_devices_are_named() -> None:
+    """As every other field of a description."""
     with pytest.raises(EventUnreadable, match="gpuDevices"):
         observed(described(gpuDevices=[7]))
 

@@ -53,6 +53,7 @@ def event(xid: int | None = None, severity: int = EventSeverity.FATAL, **more: A
     ],
 )
 def test_the_class_of_events(found: list[GpuEvent], xid_class: XidClass) -> None:
+    """Cause before echo; recovered and corrected ones are watched, unknown ones are checked."""
     assert class_by_events(found, NVIDIA) is xid_class
 
 
@@ -115,6 +116,7 @@ def test_a_storm_leaves_one_entry() -> None:
 
 
 def test_many_events_are_named_in_a_few_words() -> None:
+    """The entry of the history stays short."""
     said = named_events([replace(event(), code=number) for number in range(50)])
     assert said.endswith(" and 47 more") and len(said) < 150
 
@@ -125,3 +127,11 @@ def test_a_malformed_preview_costs_no_report(malformed: Any) -> None:
     body = {"boot_id": "4d8e8b0a-37a5-4c13-9f1c-0d2f5a1f9b11", "uptime_s": 60, "sequence": 1, "running": []}
     report = parse_report("i-1", {**body, "xids": [{"xid": 79}], "gpu_events": malformed})
     assert report.gpu_events == () and report.xids[0].xid == 79
+
+
+def test_the_messages_of_an_incident_have_the_sentence() -> None:
+    """As one of the last decisions about the instance."""
+    record = applied(reported(available(), event(79)))
+    told = tell(record, events.QuarantineRequested(at=NOW, by="ada"))
+    (notice,) = orders(told, commands.NotifyOperator)
+    assert "GPU Operational Events (preview) would have decided a health check and a reboot" in notice.body

@@ -46,5 +46,6 @@ def test_the_sentence_says_where_the_xid_comes_from(marks: dict[str, Any], ends:
 
 @pytest.mark.parametrize("marks", [{"early": "yes"}, {"by": 7}, {"by": "x" * 1_000}])
 def test_a_malformed_mark_is_named(marks: dict[str, Any]) -> None:
+    """The report is refused, as for every other field of an XID."""
     with pytest.raises(ReportInvalid):
         report(**marks)

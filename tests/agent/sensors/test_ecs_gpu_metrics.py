@@ -69,6 +69,7 @@ def watch(tmp_path: Path) -> Watch:
 
 
 def test_a_fresh_file_of_healthy_gpus_is_healthy(watch: Watch) -> None:
+    """Once the sensor has seen the timestamp change."""
     assert watch.fresh() == []
     assert (watch.sensor.status, "1 GPU" in watch.sensor.sentence) == (OK, True)
 
@@ -124,6 +125,7 @@ def test_an_xid_is_reported_once_and_stays_a_word_of_the_past(watch: Watch) -> N
 
 
 def test_an_xid_that_the_kernel_log_has_is_not_counted_again(watch: Watch) -> None:
+    """The file confirms it."""
     assert watch.fresh(79, 48, healthy=False, unhealthy_reason="XID_48") == []
     assert watch.sensor.status == IMPAIRED
 
@@ -167,6 +169,7 @@ def test_the_file_never_changes_the_status_by_nvml(watch: Watch) -> None:
 def test_a_file_that_nobody_can_read_is_said_once_and_is_no_alarm(
     watch: Watch, raw: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Whatever is wrong with it."""
     watch.fresh()
     watch.path.write_bytes(raw)
     for _ in range(3):
@@ -193,4 +196,5 @@ def test_no_file_and_an_empty_file_are_silent(
 
 
 def test_it_can_be_switched_off() -> None:
+    """Without a path nothing is read."""
     assert EcsGpuMetricsSensor(None, AgentLog()).poll((), ()) == []
