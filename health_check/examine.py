@@ -5,21 +5,22 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from health_check import driver, kernel_log
 from health_check.boot import Boot, read_boot
 from health_check.driver import DriverReport
 from health_check.evidence import DRAIN_REQUESTED, CheckEvidence, DiagnosticStep, plan, weigh
-from health_check.host_engines import other_host_engine
+from health_check.host_engines import HostEngineChoice, other_host_engine, usable_engine
 from health_check.judge import contradicts_itself, findings_of, summary_of_health
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
 from health_check.recovery_action import RecoveryAction
 from health_check.remedies import DEADLINE_PASSED, HUNG_BESIDE_HOST_ENGINE, FindingRemedy
 from health_check.report import DiagnosticReport
-from health_check.run import ProcessRun, StopRequested, diagnose, stop_raises
+from health_check.run import ProcessRun, StopRequested, diagnose, run_bounded, stop_raises
 from health_check.settings import PASSIVE, TIMEOUT_S_BY_LEVEL, CheckSettings
-from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counted
+from health_check.verdict import CheckFinding, InstanceVerdict, by_check, conclude, counted
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a diagnostic that SIGTERM ended."""
@@ -91,17 +92,21 @@ def examine(settings: CheckSettings) -> Examination:
             )
             examination = _after_a_drain(settings, examination)
             left_s = settings.timeout_s - (time.monotonic() - begun)
-            for step in plan(settings.level, left_s, examination.evidence):
+            steps = plan(settings.level, left_s, examination.evidence)
+            engine = _host_engine(settings) if steps else HostEngineChoice()
+            examination = _with_note(examination, engine)
+            for step in steps:
                 left_s = settings.timeout_s - (time.monotonic() - begun)
-                diagnosis = _diagnosis(step, left_s)
+                diagnosis = _diagnosis(step, left_s, engine.address)
                 left_s = settings.timeout_s - (time.monotonic() - begun)
                 if contradicts_itself(diagnosis.report, diagnosis.run.exit_code) and (
                     left_s >= TIMEOUT_S_BY_LEVEL[step.level]
                 ):
-                    diagnosis = _diagnosis(step, left_s)
-                if diagnosis.run.exit_code == DEADLINE_PASSED and other_host_engine(settings.host_proc):
+                    diagnosis = _diagnosis(step, left_s, engine.address)
+                hung_beside = engine.address is None and diagnosis.run.exit_code == DEADLINE_PASSED
+                if hung_beside and other_host_engine(settings.host_proc):
                     # A stop of the task during the second look must not leave the hang alone as the verdict.
-                    examination = _after_a_hang(settings, examination, diagnosis)
+                    examination = _with_note(_after_a_hang(settings, examination, diagnosis), engine)
                     break
                 examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
                 findings = diagnosis.findings(settings.expected_gpus, examination.driver)
@@ -113,6 +118,27 @@ def examine(settings: CheckSettings) -> Examination:
         )
         examination = replace(examination, diagnoses=(*examination.diagnoses, ended))
     return examination
+
+
+def _host_engine(settings: CheckSettings) -> HostEngineChoice:
+    """Return the engine of the host if the settings allow it and the check can use it."""
+    if settings.host_engine is None:
+        return HostEngineChoice()
+    return usable_engine(settings.host_engine, lambda command, timeout_s: run_bounded(command, timeout_s).output)
+
+
+def _with_note(examination: Examination, engine: HostEngineChoice) -> Examination:
+    """Return the examination with a finding that says which engine ran the tests, if the host has an engine."""
+    if engine.address is not None:
+        message = f"the host engine of the instance at {engine.address} ran the diagnostic"
+        finding = by_check("host engine", "HOST_ENGINE_USED", FindingRemedy.IGNORE, message)
+    elif engine.note:
+        message = f"the check started its own host engine: {engine.note}"
+        finding = by_check("host engine", "HOST_ENGINE_NOT_USED", FindingRemedy.IGNORE, message)
+    else:
+        return examination
+    evidence = replace(examination.evidence, findings=(*examination.evidence.findings, finding))
+    return replace(examination, evidence=evidence)
 
 
 def _after_a_drain(settings: CheckSettings, examination: Examination) -> Examination:
@@ -177,9 +203,9 @@ def _weighed(settings: CheckSettings, boot: Boot, log: KernelLog, answer: Driver
     return Examination(boot, log, answer, evidence)
 
 
-def _diagnosis(step: DiagnosticStep, left_s: float) -> DiagnosticRun:
+def _diagnosis(step: DiagnosticStep, left_s: float, host_engine: Path | None) -> DiagnosticRun:
     timeout_s = left_s if step.timeout_s is None else min(step.timeout_s, left_s)
-    run = diagnose(step.level, timeout_s, gpus=step.gpus)
+    run = diagnose(step.level, timeout_s, gpus=step.gpus, host_engine=host_engine)
     return DiagnosticRun(step, run, parse(run.output))
 
 

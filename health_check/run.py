@@ -2,8 +2,9 @@
 
 `dcgmi` is only a client; the tests run inside a host engine. If `nv-hostengine` is installed (in the image), one is
 started for this check alone, on a Unix socket. Its release then equals the client's, port 5555 stays free although the
-task shares the host's network, and the check never judges by an engine that the host runs for metrics. In an image
-without `nv-hostengine` dcgmi itself finds the engine that runs on the host.
+task shares the host's network, and the check does not judge by an engine that the host runs for metrics. With an
+address of the host's engine (`host_engines.usable_engine`), that engine runs the tests, and none is started. In an
+image without `nv-hostengine` dcgmi itself finds the engine that runs on the host.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import errno
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -25,6 +25,7 @@ from types import FrameType
 from typing import IO
 
 from health_check import remedies
+from health_check.host_engines import answers
 from health_check.parse import parse
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
@@ -35,8 +36,6 @@ ENGINE_READY_WITHIN_S = 30.0
 """Seconds that the host engine of the check has to start before dcgmi is started."""
 CONNECTS_WITHIN_S = 300.0
 """Seconds within which a lost connection is tried again. On a slow host, or after a boot, the host engine is late."""
-CONNECTS_AT_ONCE_S = 1.0
-"""Seconds of one attempt to connect. An engine that hangs accepts no connection once its backlog is full."""
 PIPES_CLOSE_WITHIN_S = 5.0
 KILLED_WITHIN_S = 10.0
 PAUSE_S = 20.0
@@ -81,7 +80,14 @@ class ProcessRun:
     late: bool = False
 
 
-def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> ProcessRun:
+def diagnose(
+    level: int,
+    timeout_s: float,
+    *,
+    gpus: Set[int] | None = None,
+    pause_s: float = PAUSE_S,
+    host_engine: Path | None = None,
+) -> ProcessRun:
     """Run `dcgmi diag -r <level> -j`; repeat it once after a timeout inside DCGM, and while another diagnostic runs.
 
     A lost connection is repeated for CONNECTS_WITHIN_S, because a host engine may start late. If the task is stopped,
@@ -93,13 +99,14 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
         timeout_s: seconds for all attempts together.
         gpus: indices of the GPUs to examine; None for all.
         pause_s: seconds between two attempts.
+        host_engine: socket of the host's engine that runs the tests; None: the check starts its own engine.
     """
     begun = time.monotonic()
     deadline = begun + timeout_s
     timed_out_before = False
     only = [] if gpus is None else ["-i", ",".join(map(str, sorted(gpus)))]
     try:
-        with stop_raises(), _host_engine() as engine:
+        with stop_raises(), _host_engine(host_engine) as engine:
             while True:
                 left_s = deadline - time.monotonic()
                 command = ["dcgmi", "diag", "-r", str(level), "-j", *only, *(engine.arguments if engine else [])]
@@ -197,9 +204,12 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class _HostEngine:
-    """The host engine of this check: its process, and the Unix socket on which it listens once it has started."""
+    """The host engine that runs the tests: the Unix socket on which it listens once it has started, and its process.
 
-    process: subprocess.Popen[bytes]
+    `process` is None for the engine of the host.
+    """
+
+    process: subprocess.Popen[bytes] | None
     address: Path
 
     @property
@@ -208,19 +218,19 @@ class _HostEngine:
         return ["--host", f"unix://{self.address}"]
 
     def is_running(self) -> bool:
-        """Return whether the process runs."""
-        return self.process.poll() is None
+        """Return whether the process runs, as far as the check can see it."""
+        return self.process is None or self.process.poll() is None
 
     def answers(self) -> bool:
         """Return whether the engine accepts a connection."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(CONNECTS_AT_ONCE_S)
-            return self.is_running() and probe.connect_ex(str(self.address)) == 0
+        return self.is_running() and answers(self.address)
 
 
 @contextlib.contextmanager
-def _host_engine() -> Iterator[_HostEngine | None]:
+def _host_engine(of_the_host: Path | None) -> Iterator[_HostEngine | None]:
     """Start a host engine that runs as long as the context. Yield None if the image has none.
+
+    With `of_the_host`, the address of the host's engine, yield that engine and start none.
 
     An engine that is late is yielded before it listens: `diagnose` repeats a lost connection.
 
@@ -229,6 +239,9 @@ def _host_engine() -> Iterator[_HostEngine | None]:
         _EngineNotStarted: the engine ended at its start. dcgmi may not fall back to an engine of the host: that engine
             has another release and other rights, and its tests would be judged as if they were the check's.
     """
+    if of_the_host is not None:
+        yield _HostEngine(None, of_the_host)
+        return
     program = shutil.which("nv-hostengine")
     if program is None:
         yield None

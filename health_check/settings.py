@@ -5,8 +5,9 @@ CHECK_TIMEOUT_S, SINCE and FOCUS. An invalid override is a defect of gpu-recover
 the check continues without the value, and the verdict says so. Without the first four there is no place for a verdict,
 and the check is inconclusive.
 
-The task definition belongs to the deployment and sets XID_POLICY, HOST_PROC, HOST_KMSG and AWS_REGION:
+The task definition belongs to the deployment and sets XID_POLICY, HOST_ENGINE, HOST_PROC, HOST_KMSG and AWS_REGION:
 - An invalid XID_POLICY is a configuration error, unless a worse finding decides.
+- An invalid HOST_ENGINE is a note, and the check starts its own engine.
 - An unreadable HOST_KMSG is a note beside a diagnostic. It makes a passive check inconclusive.
 - An unreadable HOST_PROC leaves the boot unknown.
 - With a wrong AWS_REGION the document cannot be written. The outcome is then INCONCLUSIVE, unless it is CONFIGURATION.
@@ -32,6 +33,8 @@ FOCUS_MAX = 64
 """Largest number of suspects."""
 SHOWN_MAX = 80
 """Largest number of characters of a value that a message shows."""
+HOST_ENGINE_SOCKET = Path("/run/nvidia-dcgm/nv-hostengine")
+"""Socket of the host engine on the GPU-optimized AMIs (scripts/al2023/gpu/install-dcgm.sh of aws/amazon-ecs-ami)."""
 _INDEX_OR_UUID = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
 
 
@@ -57,7 +60,8 @@ class CheckSettings:
 
     `expected_gpus` is None if the caller does not know; `region` is None if botocore may find it itself. `focus` are
     GPUs that the caller suspects, by index, UUID or PCI address (`dddd:bb:dd`). `since` is the begin of the time in
-    question (aware), None for the boot. `unread` are the variables that could not be read.
+    question (aware), None for the boot. `host_engine` is the socket of the host's engine that may run the tests, None
+    if the check starts its own. `unread` are the variables that could not be read.
     """
 
     check_id: str
@@ -73,6 +77,7 @@ class CheckSettings:
     since: datetime | None
     xid_policy: XidPolicy
     region: str | None
+    host_engine: Path | None = None
     unread: tuple[Unread, ...] = ()
 
     @classmethod
@@ -101,6 +106,7 @@ class CheckSettings:
             xid_policy=reader.policy(),
             # Lambda and Fargate set AWS_REGION; botocore itself reads only AWS_DEFAULT_REGION.
             region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
+            host_engine=reader.host_engine(),
             unread=tuple(reader.unread),
         )
 
@@ -162,6 +168,14 @@ class _Reader:
             what = f"is {text[:SHOWN_MAX]!a}, no time in ISO 8601"
             self._cannot(name, FindingRemedy.IGNORE, what, "all entries since the boot are examined")
             return None
+
+    def host_engine(self) -> Path | None:
+        """Return the socket of the host's engine, as the task definition says: `host`, or `own` for none."""
+        text = self._text("HOST_ENGINE") or "own"
+        if text not in ("own", "host"):
+            self._cannot("HOST_ENGINE", FindingRemedy.IGNORE, f"is {text[:SHOWN_MAX]!a}, no own or host", "own is used")
+        socket = self._text("HOST_ENGINE_SOCKET")
+        return (Path(socket) if socket else HOST_ENGINE_SOCKET) if text == "host" else None
 
     def policy(self) -> XidPolicy:
         """Return the vendor of the list of XIDs to apply, as the task definition says."""

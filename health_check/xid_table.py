@@ -5,6 +5,11 @@ covers the code, and the class of this project. Further columns are the class if
 occurs without the error it follows (`alone`), and the class of AWS's public lists if it differs (`aws`). A container
 cannot reset a GPU, so a code that asks for a reset is REBOOT. The control plane, which knows the history, decides
 whether the second reboot is a replacement.
+
+The catalogue has codes up to 172. The names of 173 to 176 are those of nverror.h of driver 595.45.04
+(github.com/NVIDIA/open-gpu-kernel-modules). 179 is named in bus_events.c of a later driver there, and 185 in the
+release notes of R620 (docs.nvidia.com/deploy/gpu-operational-events). No action of NVIDIA is known for them, so they
+are DIAG.
 """
 
 from __future__ import annotations

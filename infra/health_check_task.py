@@ -20,6 +20,8 @@ from infra.verdict_bucket import VerdictBucket
 
 CONTAINER = "health-check"
 """Name of the container in the task definition."""
+HOST_ENGINE_FOLDER = "/run/nvidia-dcgm"
+"""Folder of the socket of the host's DCGM engine on the GPU-optimized AMIs."""
 OWN_REPOSITORY = "gpu-recovery-health-check"
 """ECR repository of the image if the settings name no image."""
 FILES = ["*", "!health_check", "health_check/README.md", "**/__pycache__"]
@@ -60,19 +62,27 @@ class HealthCheckTask(Construct):
             task_role=self.task_role,
             execution_role=self.execution_role,
         )
-        self.definition.add_container(
+        uses_host_engine = settings.check_host_engine == "host"
+        container = self.definition.add_container(
             CONTAINER,
             image=ecs.ContainerImage.from_registry(image),
             command=["python", "-m", "health_check"],
             environment={
                 "AWS_REGION": Aws.REGION,  # ECS on EC2 does not set the variable, and S3 in aws-cn needs the region
                 "XID_POLICY": settings.xid_policy,
+                **({"HOST_ENGINE": "host"} if uses_host_engine else {}),
             },
             stop_timeout=Duration.seconds(60),  # a stopped check needs time to end dcgmi and write its verdict
             privileged=True,
             memory_reservation_mib=1024,
             logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=self.logs),
         )
+        if uses_host_engine:
+            # Docker creates the folder on a host without the engine; the check then starts its own engine.
+            self.definition.add_volume(name="host-engine", host=ecs.Host(source_path=HOST_ENGINE_FOLDER))
+            container.add_mount_points(
+                ecs.MountPoint(container_path=HOST_ENGINE_FOLDER, source_volume="host-engine", read_only=True)
+            )
 
 
 def _image(settings: DeploymentSettings, images: ImageBuilder | None) -> tuple[str, str]:

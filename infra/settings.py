@@ -225,6 +225,8 @@ class DeploymentSettings:
 
     `false` needs NVIDIA's container runtime as the default runtime of the hosts.
     """
+    check_host_engine: str = _setting("own", one_of("own", "host"))
+    """Host engine of the check: `own`, or `host` for the DCGM engine of the AMI, if it runs and is not older."""
     xid_policy: str = _setting("nvidia", one_of("nvidia", "aws"))
     """Classification of the XIDs on which vendors disagree: `nvidia` for NVIDIA's catalogue, `aws` for the list of ECS
     Managed Instances. Also the threshold `xid_profile`.

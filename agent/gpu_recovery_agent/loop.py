@@ -16,6 +16,7 @@ from typing import Any
 from gpu_recovery_agent import clock, systemd
 from gpu_recovery_agent.commands import CommandRunner
 from gpu_recovery_agent.credentials import credentials_of
+from gpu_recovery_agent.gpu_events import GpuEventQueue
 from gpu_recovery_agent.gpu_reset import GpuReset
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
@@ -29,6 +30,7 @@ from gpu_recovery_agent.reporter import AgentEnds, Reporter
 from gpu_recovery_agent.responses import Response, ResponseKind
 from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
+from gpu_recovery_agent.sensors.ecs_gpu_metrics import EcsGpuMetricsSensor
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
@@ -54,6 +56,7 @@ class Agent:
         self._running = RankSensor(settings.running_folder, settings.host_proc, boot_id, log, self._reader)
         self._fileless_ranks = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, log, self._reader)
         self._kernel_log = KernelLogSensor(settings.host_kmsg, log)
+        self._ecs_metrics = EcsGpuMetricsSensor(settings.ecs_gpu_metrics, log)
         self._socket = TrainingSocket(settings.socket, log)
         self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
         self._orders = RankOrders(settings.running_folder, log)
@@ -67,6 +70,7 @@ class Agent:
         self._all_live: list[LiveRank] = []
         self._refused: set[LiveRank] = set()
         self._repairs = RepairRecord(settings.repair_log, settings.journal, boot_id, log)
+        self._gpu_events = GpuEventQueue(log)
         self._batch = 0
         self._gpus_before = 0
 
@@ -98,12 +102,16 @@ class Agent:
     def _cycle(self) -> None:
         self._live_with_file, exits = self._running.poll()
         xids = self._kernel_log.poll()
+        xids += self._ecs_metrics.poll(self._kernel_log.logged, self._state.witnessed)
         is_urgent = self._socket.poll(clock.uptime_s())
         self._orders.touch_agent_file()
         if self._reset.poll():
             self._schedule.urgent(clock.monotonic_s())
         if self._settings.nvml and not self._reset.is_running:
-            self._nvml.poll()
+            if xids and self._settings.gpu_events:
+                self._nvml.read_soon()  # the events of the same occurrence wait by now
+            if self._nvml.poll() and self._gpu_events.add(self._nvml.reading):
+                is_urgent = True
         if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
         now = clock.monotonic_s()
@@ -136,7 +144,7 @@ class Agent:
                 self._log.once("alive file", f"{self._settings.alive_file} cannot be written: {error.strerror}")
 
     def _health(self) -> gpu_health.GpuHealthStatus:
-        return gpu_health.with_note(self._health_of_gpus(), self._reader.unread)
+        return gpu_health.with_note(self._ecs_metrics.beside(self._health_of_gpus()), self._reader.unread)
 
     def _health_of_gpus(self) -> gpu_health.GpuHealthStatus:
         if not self._settings.nvml:
@@ -171,6 +179,7 @@ class Agent:
             self._log.once("heard", "the API accepts the reports of this agent")
             more = self._outbox.acknowledge(facts, inventory_wanted=answer.inventory, now=now)
             self._socket.acknowledge(facts.diagnosis, facts.diagnosis_lost)
+            self._gpu_events.acknowledge(facts.gpu_events)
             if answer.left_out:
                 self._log.once("left out", f"{answer.left_out} reports of trainings were not kept by the server")
             for refused in answer.refused:
@@ -188,6 +197,7 @@ class Agent:
                 # A wrong entry of one rank must not block the reports of the others, nor of the instance.
                 self._refused.add(facts.running[answer.rank])
             self._socket.reject(facts.diagnosis)
+            self._gpu_events.acknowledge(facts.gpu_events)
             more = self._outbox.reject(facts, now, answer.field)
         self._schedule.succeeded(now, answer.next_s)
         if more or self._socket.has_urgent:
@@ -210,6 +220,7 @@ class Agent:
             diagnosis_lost=self._socket.lost,
             utilization=gpu_health.utilization(self._nvml.current),
             recorded=self._repairs.unreported,
+            gpu_events=self._gpu_events.batch,
         )
 
     def _fitting(self, live: list[LiveRank]) -> list[LiveRank]:

@@ -18,7 +18,7 @@ from gpu_recovery_agent.sensors.gpu_health import IMPAIRED, GpuHealthStatus, dig
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.rank_folder import FileSignature
 from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank, RankSensor
-from gpu_recovery_agent.state import AgentState
+from gpu_recovery_agent.state import WITNESSED_MAX, AgentState
 
 OUTBOX_XIDS_MAX = 1_000
 """Largest number of XID entries in the outbox; the oldest are dropped first."""
@@ -31,7 +31,7 @@ class Outbox:
         self._boot_id, self._state, self._running, self._log = boot_id, state, running, log
         self._inventory_s = inventory_s
         self._exits: list[ExitFile] = []
-        self._xids: dict[tuple[int, str, str, bool | None], Xid] = {}
+        self._xids: dict[tuple[int, str, str, bool | None, str], Xid] = {}
         self._sent_alone: set[FileSignature] = set()
         self._urgent_sent: set[object] = set()
         self._inventory_sent: tuple[str, float] | None = None
@@ -46,7 +46,7 @@ class Outbox:
         """Store what the sensors saw. Return True if there is something urgent that was not there at the last poll."""
         self._exits = list(exits)
         for xid in xids:
-            if xid.at_s > self._state.reported_s:
+            if xid.source or xid.at_s > self._state.reported_s:
                 self._xids[xid.key] = xid
         while len(self._xids) > OUTBOX_XIDS_MAX:
             del self._xids[min(self._xids, key=lambda key: self._xids[key].at_s)]
@@ -146,11 +146,13 @@ class Outbox:
         for xid in report.xids:
             if self._xids.get(xid.key) == xid:
                 del self._xids[xid.key]
+            if xid.source and not xid.boot_id:
+                self._state.witnessed = sorted({*self._state.witnessed, xid.xid})[-WITNESSED_MAX:]
         self._state.unreported = self._in_order()  # the caller saves the state after it handled the response
-        sent = [xid.at_s for xid in report.xids if not xid.boot_id]
+        sent = [xid.at_s for xid in report.xids if _is_of_this_log(xid)]
         if sent:
             # The cursor may only pass XIDs that are no longer in the outbox.
-            waiting = min((xid.at_s for xid in self._xids.values() if not xid.boot_id), default=max(sent) + 1)
+            waiting = min((xid.at_s for xid in self._xids.values() if _is_of_this_log(xid)), default=max(sent) + 1)
             if max(sent) < waiting:
                 self._state.reported_s = max(self._state.reported_s, *sent)
 
@@ -164,3 +166,8 @@ class Outbox:
     def _in_order(self) -> list[Xid]:
         """Return the XIDs, the oldest first: those of earlier boots first, in their stored order."""
         return sorted(self._xids.values(), key=lambda xid: -1.0 if xid.boot_id else xid.at_s)
+
+
+def _is_of_this_log(xid: Xid) -> bool:
+    """Return whether the XID is a line of this boot's kernel log, so that the cursor of the log covers it."""
+    return not xid.boot_id and not xid.source

@@ -33,7 +33,8 @@ class ReportContent:
     observations of training processes; `diagnosis_lost` is the number of observations that were lost before they
     reached the agent's report. `utilization` is that of each GPU in percent, empty where NVML is not read.
     `reset` is how the last reset of the GPUs ended; None if the agent resets none. `recorded` is the line about a
-    repair of this machine that the server does not know to be there.
+    repair of this machine that the server does not know to be there. `gpu_events` are GPU Operational Events, in the
+    form of the protocol.
     """
 
     boot_id: str
@@ -49,6 +50,7 @@ class ReportContent:
     utilization: Sequence[int | None] = ()
     reset: dict[str, Any] | None = None
     recorded: WrittenLine | None = None
+    gpu_events: tuple[dict[str, Any], ...] = ()
 
     @property
     def mark(self) -> str:
@@ -64,6 +66,7 @@ class ReportContent:
                 self.reset,
                 [observation.number for observation in self.diagnosis],
                 self.recorded,
+                self.gpu_events,
             )
         )
 
@@ -111,6 +114,8 @@ def body(
     if facts.recorded is not None:
         line = facts.recorded
         report["recorded"] = {"epoch": line.epoch, "text": line.text, "boot": line.boot_id}
+    if facts.gpu_events:
+        report["gpu_events"] = list(facts.gpu_events)
     if facts.diagnosis_lost:
         report["diagnosis_lost"] = facts.diagnosis_lost
     return report
@@ -167,4 +172,5 @@ def _sxid(error: Xid, age_s: float) -> dict[str, Any]:
 
 def _rest(error: Xid) -> dict[str, Any]:
     bursts = {"bursts": error.bursts} if error.bursts not in (0, error.count) else {}
-    return bursts | ({"boot": error.boot_id} if error.boot_id else {})
+    marks = ({"early": True} if error.early else {}) | ({"by": error.source} if error.source else {})
+    return bursts | ({"boot": error.boot_id} if error.boot_id else {}) | marks

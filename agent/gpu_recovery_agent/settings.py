@@ -11,11 +11,15 @@ from urllib.parse import urlsplit
 
 from gpu_recovery_agent.rank.paths import AgentSettingsError, at_home, path_or_off, running_folder, socket_path
 
+GPU_EVENTS = "GPU_RECOVERY_GPU_EVENTS"
+"""Variable of the preview of GPU Operational Events. The child process that reads NVML reads it as well."""
 REPORTS, SIGNED_REPORTS = "/api/v1/reports", "/api/v1/signed/reports"
 REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
 RESET_COMMAND = ("nvidia-smi", "--gpu-reset")
+ECS_GPU_METRICS = "run/ecs/gpu/gpu-metrics.json"
+"""Path below the root of the machine of the file that `dcgm-init` of the ECS agent writes (/var/run is /run)."""
 REPAIR_LOG, JOURNAL = "var/log/gpu-recovery/repairs.log", "run/systemd/journal/socket"
 """Paths below the root of the machine: the file of the lines about repairs, and the socket of the journal."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -33,7 +37,8 @@ class AgentSettings:
     are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
     training processes; None disables it. The agent touches `alive_file` at each turn of its loop; None: no file.
     `reset_command` resets all GPUs; it is empty if the agent resets none. The lines about repairs of the machine go to
-    `repair_log` and to the socket `journal`; None: not there.
+    `repair_log` and to the socket `journal`; None: not there. `ecs_gpu_metrics` is the file of the ECS agent's DCGM
+    watch; None: it is not read. `gpu_events` says whether GPU Operational Events are read.
     """
 
     reports_url: str
@@ -55,6 +60,8 @@ class AgentSettings:
     reset_command: tuple[str, ...] = ()
     repair_log: Path | None = None
     journal: Path | None = None
+    ecs_gpu_metrics: Path | None = None
+    gpu_events: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
@@ -73,10 +80,12 @@ class AgentSettings:
             state_folder=state_folder(environment),
             repair_log=path_or_off(environment, "GPU_RECOVERY_REPAIR_LOG", str(host_root / REPAIR_LOG)),
             journal=path_or_off(environment, "GPU_RECOVERY_JOURNAL", str(host_root / JOURNAL)),
+            ecs_gpu_metrics=path_or_off(environment, "GPU_RECOVERY_ECS_GPU_METRICS", str(host_root / ECS_GPU_METRICS)),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
             host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),
+            gpu_events=_choice(environment, GPU_EVENTS, ("off", "on")) == "on",
             interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
             poll_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
             nvml_deadline_s=_milliseconds(environment, "GPU_RECOVERY_NVML_DEADLINE_MS", 30_000, least=10),

@@ -20,6 +20,8 @@ from gpu_recovery_agent.sensors.kernel_log import Xid
 
 EXECUTED_MAX = 64
 """Largest number of executed commands that are stored; the oldest are dropped first."""
+WITNESSED_MAX = 64
+"""Largest number of XIDs from other sources that are stored as reported."""
 UNREPORTED_MAX = 64
 """Largest number of unreported errors of the kernel log that are stored, the newest of them."""
 
@@ -34,7 +36,8 @@ class AgentState:
     `sequence` is the last sequence number used. `reported_s` is the time of the newest reported XID on the clock of
     the kernel log. `executed` holds the commands that were executed, and when, in seconds since the boot. `unreported`
     holds errors of the kernel log that the server has not received: a reboot empties that log, so the agent of the
-    next boot reports them. `reset` is the last reset of the GPUs as reports tell of it, empty without one.
+    next boot reports them. `reset` is the last reset of the GPUs as reports tell of it, empty without one. `witnessed`
+    holds the XIDs of other sources than the kernel log that the server received in this boot.
     """
 
     def __init__(self, folder: Path, boot_id: str, log: AgentLog) -> None:
@@ -45,6 +48,7 @@ class AgentState:
         self.executed: dict[str, float] = {}
         self.unreported: list[Xid] = []
         self.reset: dict[str, Any] = {}
+        self.witnessed: list[int] = []
 
     def open(self) -> None:
         """Take the lock and read the stored state.
@@ -90,6 +94,7 @@ class AgentState:
             "told_s": self.reported_s,
             "obeyed": self.executed,
             **({"reset": self.reset} if self.reset else {}),
+            **({"witnessed": self.witnessed} if self.witnessed else {}),
             "untold": [asdict(xid) for xid in self.unreported[-UNREPORTED_MAX:]],
         }
         try:
@@ -125,6 +130,9 @@ class AgentState:
         )
         if isinstance(content.get("reset"), dict):
             self.reset = content["reset"]
+        witnessed = content.get("witnessed")
+        codes = (whole(code, least=1) for code in (witnessed if isinstance(witnessed, list) else [])[-WITNESSED_MAX:])
+        self.witnessed = [code for code in codes if code is not None]
         if isinstance(executed, dict):
             self.executed = {key: float(at) for key, at in executed.items() if isinstance(at, int | float)}
 
@@ -139,4 +147,5 @@ def _unreported(entry: Any, boot_id: Any) -> Xid | None:
     if xid is None or count is None or boot is None or not isinstance(gpu, str) or not isinstance(at_s, int | float):
         return None
     of_switch = fatal if isinstance(fatal, bool) else None
-    return Xid(xid, gpu, count, float(at_s), whole(action), whole(bursts) or 0, boot, of_switch)
+    source = name(entry.get("source")) or ""
+    return Xid(xid, gpu, count, float(at_s), whole(action), whole(bursts) or 0, boot, of_switch, source=source)

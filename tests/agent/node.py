@@ -50,6 +50,7 @@ class Node:
             "GPUTASKER_RUNNING_TASKS_DIR": str(self.running),
             "GPU_RECOVERY_STATE_DIR": str(self.state),
             "HOST_KMSG": str(self.kmsg),
+            "GPU_RECOVERY_ECS_GPU_METRICS": str(folder / "gpu-metrics.json"),
             "FAKE_NVML": str(self.nvml),
             "GPU_RECOVERY_ECS_AGENT": "off",
             "GPU_RECOVERY_INTERVAL_MS": "200",

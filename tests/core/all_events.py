@@ -13,6 +13,7 @@ from typing import Any
 from gpu_recovery.core import events
 from gpu_recovery.core.commands import RunCheck
 from gpu_recovery.core.diagnosis import taxonomy
+from gpu_recovery.core.gpu_events import GpuEvent
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.instance import state_machine
@@ -184,6 +185,13 @@ def repair_records(record: Instance, now: datetime) -> list[events.InstanceEvent
     ]
 
 
+def gpu_event_reports(now: datetime) -> list[events.InstanceEvent]:
+    """GPU Operational Events that would decide a reboot, and that would decide nothing."""
+    lost = GpuEvent("GPU-0", "GPU-BUS", 3, 3, 40, attributes=32, xid=79)
+    echo = GpuEvent("GPU-0", "GPU-RAS", 23, 2, 20, attributes=4)
+    return [events.GpuEventsReported(at=now, events=found) for found in ((lost,), (echo,), (lost, echo), ())]
+
+
 def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
     """What may be told to `record` as it stands, at the time at which it would be."""
     newer = record.ecs_version + 1
@@ -220,6 +228,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.RepairRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
         events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back"),
         *repair_records(record, now),
+        *gpu_event_reports(now),
         events.QuarantineRequested(at=now, by="ada", because="it is loud"),
         events.ReleaseRequested(at=now, by="ada"),
         *(events.MachineSeen(at=now, state=state) for state in Ec2InstanceState),

@@ -215,3 +215,23 @@ def test_what_is_no_event_at_all_is_raised(functions: Functions, event: Any) -> 
     """Whatever got into the function."""
     with pytest.raises(EventUnreadable):
         functions.call(MACHINES, event)
+
+
+def test_a_wedged_mps_daemon_is_told_and_nothing_else(functions: Functions) -> None:
+    """By the event: the instance stays in use, ECS is asked for nothing, and one message goes out."""
+    functions.store.save_instance(instance())
+    wedged = check(statusReason="mps control daemon probe timed out after 3s (daemon wedged?): signal: killed")
+    functions.call(MACHINES, health_change(wedged))
+    found = functions.instance()
+    assert found.status is InstanceStatus.AVAILABLE and is_usable(found)
+    assert functions.aws.count("ecs") == 0 and functions.aws.count("sns") == 1
+
+
+def test_of_two_checks_of_one_type_in_an_event_the_gpu_is_checked(functions: Functions) -> None:
+    """The daemon's report in the same event is logged and passed over."""
+    functions.store.save_instance(instance())
+    daemon = check(statusReason="mps control daemon probe failed (exit 1)", lastUpdated="2026-11-21T08:59:00Z")
+    functions.call(MACHINES, health_change(daemon, check(statusReason="XID_79")))
+    assert functions.instance().health[HealthKind.ACCELERATED_COMPUTE].sentence == "XID_79"
+    (line,) = functions.logged("signal_passed_over")
+    assert "graver" in line["reason"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from health_check import examine as examining
+from health_check import host_engines
 from health_check import run as running
 from health_check.driver import DriverReport, parse
 from health_check.examine import examine, judge
@@ -156,7 +157,7 @@ def test_a_check_that_is_stopped_after_a_hang_has_no_verdict_of_the_hang(
 
 def test_an_engine_that_accepts_no_connection_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Once the backlog of its socket is full, a connection waits for ever. The probe does not."""
-    monkeypatch.setattr(running, "CONNECTS_AT_ONCE_S", 0.05)
+    monkeypatch.setattr(host_engines, "CONNECTS_AT_ONCE_S", 0.05)
     found: list[bool] = []
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,

@@ -45,7 +45,7 @@ class Instance:
         action = self.actions.pop(0) if len(self.actions) > 1 else self.actions[0]
         return ProcessRun(smi([gpu_xml(0, action), *map(gpu_xml, range(1, 8))]), "", 0)
 
-    def dcgmi(self, level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> ProcessRun:
+    def dcgmi(self, level: int, timeout_s: float, *, gpus: frozenset[int] | None = None, **_: object) -> ProcessRun:
         self.calls.append("dcgmi")
         text, code = self.diagnostics.pop(0) if len(self.diagnostics) > 1 else self.diagnostics[0]
         return ProcessRun(text, "", code)

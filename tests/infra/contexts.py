@@ -33,6 +33,7 @@ EVERYTHING = {
     },
     "gpu-recovery:training_log_groups": "/ecs/llm,/ecs/vision",
     "gpu-recovery:snap_start": "true",
+    "gpu-recovery:check_host_engine": "host",
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu@sha256:" + 64 * "7",
 }
 """Settings that differ from the default wherever they can, with every optional part on."""

@@ -29,6 +29,20 @@ def test_the_health_check_is_a_privileged_task_on_the_hosts_network(deployment: 
     assert container["LogConfiguration"]["Options"]["awslogs-group"] == "HealthCheckLogs"
 
 
+def test_the_check_sees_the_socket_of_the_hosts_engine_only_where_it_may_use_it(
+    deployment: Deployment, production: Deployment
+) -> None:
+    """The folder is mounted read-only; connecting to a socket needs no more."""
+    assert "Volumes" not in deployment.only("AWS::ECS::TaskDefinition")
+    task = production.only("AWS::ECS::TaskDefinition", "HealthCheck")
+    (container,) = task["ContainerDefinitions"]
+    assert {"Name": "HOST_ENGINE", "Value": "host"} in container["Environment"]
+    assert task["Volumes"] == [{"Name": "host-engine", "Host": {"SourcePath": "/run/nvidia-dcgm"}}]
+    assert container["MountPoints"] == [
+        {"ContainerPath": "/run/nvidia-dcgm", "ReadOnly": True, "SourceVolume": "host-engine"}
+    ]
+
+
 def test_the_check_can_leave_a_verdict_and_nothing_else(deployment: Deployment) -> None:
     """It runs privileged beside other people's work: its role is the smallest of all."""
     policy = deployment.only("AWS::IAM::Policy", "HealthCheckTaskRole")

@@ -95,6 +95,7 @@ def _settings(**context: object) -> DeploymentSettings:
         ("policy", {"xid_profile": "aws"}),
         ("observe_only", "perhaps"),
         ("xid_policy", "amd"),
+        ("check_host_engine", "both"),
         ("log_level", "TRACE"),
         ("bus_name", "default"),
         ("bus_name", "aws.ours"),

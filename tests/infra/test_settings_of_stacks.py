@@ -56,6 +56,7 @@ SIGNED: dict[str, Any] = {
     "node_agent": "daemon",
     "check_level": 3,
     "check_reserves_gpus": False,
+    "check_host_engine": "host",
     "xid_policy": "aws",
     "ray_dashboard": "http://ray.internal:8265",
     "ray_control_store": "ray.internal:6379",
@@ -119,9 +120,10 @@ class FakeAccount:
             protected = self.deployed.termination_protection[parameters["StackName"]]
             return {"Stacks": [{"EnableTerminationProtection": protected}]}
         if operation == "describe_task_definition":
-            properties = self.deployed.only("AWS::ECS::TaskDefinition", "HealthCheck")
+            container = self.deployed.only("AWS::ECS::TaskDefinition", "HealthCheck")["ContainerDefinitions"][0]
+            environment = [{"name": one["Name"], "value": one["Value"]} for one in container["Environment"]]
             return {
-                "taskDefinition": {"containerDefinitions": [{"image": properties["ContainerDefinitions"][0]["Image"]}]}
+                "taskDefinition": {"containerDefinitions": [{"image": container["Image"], "environment": environment}]}
             }
         function = self._function(parameters["FunctionName"])
         if operation == "get_function_concurrency":

@@ -43,7 +43,8 @@ class Xid:
     `at_s` is its time in seconds of the kernel log, `count` the number in the 24 hours before. `gpu` is `dddd:bb:dd`,
     or "" if the log hides it. `action` is NVML's number of a recovery action; only XID 154 has it. `bursts` is the
     number of occurrences in `count`, 0 if unknown. `boot_id` is the earlier boot it was logged under, "" for the
-    current boot. `fatal` is set only for an error of an NVSwitch (SXid); it is None for an XID.
+    current boot. `fatal` is set only for an error of an NVSwitch (SXid); it is None for an XID. `early` says that it
+    was logged before this agent started. `source` is "" for the kernel log.
     """
 
     xid: int
@@ -54,11 +55,13 @@ class Xid:
     bursts: int = 0
     boot_id: str = ""
     fatal: bool | None = None
+    early: bool = False
+    source: str = ""
 
     @property
-    def key(self) -> tuple[int, str, str, bool | None]:
-        """Return what identifies the error: its number, GPU, boot and kind."""
-        return self.xid, self.gpu, self.boot_id, self.fatal
+    def key(self) -> tuple[int, str, str, bool | None, str]:
+        """Return what identifies the error: its number, GPU, boot, kind and source."""
+        return self.xid, self.gpu, self.boot_id, self.fatal, self.source
 
 
 @dataclass
@@ -85,6 +88,7 @@ class KernelLogSensor:
 
     def __init__(self, path: Path | None, log: AgentLog) -> None:
         self._path, self._log = path, log
+        self._started_s = clock.kernel_log_s()
         self._descriptor: int | None = None
         self._tail: list[KernelMessage] = []
         self._rest = b""
@@ -108,6 +112,11 @@ class KernelLogSensor:
             *events_found.sxids[len(before.sxids) :],
         ]
         return [seen for event in sorted(events, key=_time) for seen in self._with_cause(event)]
+
+    @property
+    def logged(self) -> set[int]:
+        """Return the numbers of the XIDs that the log has."""
+        return {code for code, _, fatal in self._times if fatal is None}
 
     def close(self) -> None:
         """Close the log."""
@@ -155,7 +164,8 @@ class KernelLogSensor:
         past.add(at_s)
         has_action = fatal is None and event.code == RECOVERY_ACTION_CHANGED
         action = number_changed_to(event.text) if has_action else None
-        return Xid(event.code, gpu, len(past.times), at_s, action, len(past.bursts), fatal=fatal)
+        early = event.at is not None and at_s < self._started_s
+        return Xid(event.code, gpu, len(past.times), at_s, action, len(past.bursts), fatal=fatal, early=early)
 
 
 def _time(event: XidEvent | SxidEvent) -> datetime:

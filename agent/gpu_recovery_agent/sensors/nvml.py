@@ -83,6 +83,10 @@ class NvmlSensor:
             return True
         return False
 
+    def read_soon(self) -> None:
+        """Ask at the next poll, before the interval has passed."""
+        self._next_at = min(self._next_at, self._now())
+
     def close(self) -> None:
         """End the child. Waits at most 0.2 s for its end."""
         if self._child is not None:

@@ -93,6 +93,8 @@ class Deployment:
         variables, check = self.environment, self.outputs["HealthCheckTaskDefinitionArn"]
         policy = json.loads(variables.get("RECOVERY_POLICY", "{}"))
         definition = self.account.call("ecs", "describe_task_definition", taskDefinition=check)["taskDefinition"]
+        container = definition["containerDefinitions"][0]
+        of_check = {one["name"]: one["value"] for one in container.get("environment", ())}
         # A function of an earlier release lacks the variables of later settings, which have their defaults there.
         plain = {setting: variables[name] for name, setting in VARIABLES.items() if name in variables}
         values = {
@@ -108,7 +110,8 @@ class Deployment:
             "xid_policy": policy.get("xid_profile", DEFAULTS["xid_policy"]),
             **{switch: bool(policy.get(switch, False)) for switch in SWITCHES},  # the variable has those that are on
             "policy": {name: value for name, value in policy.items() if name not in OF_THEIR_OWN},
-            "health_check_image": definition["containerDefinitions"][0]["image"],
+            "health_check_image": container["image"],
+            "check_host_engine": of_check.get("HOST_ENGINE", DEFAULTS["check_host_engine"]),
             "node_agent": "daemon" if "AgentLogGroupName" in self.outputs else "off",
         }
         return Settings(values, known=False)

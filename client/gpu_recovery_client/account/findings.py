@@ -51,6 +51,7 @@ DEFAULTS: Mapping[str, Any] = {
     "build_agent_image": False,
     "check_level": 2,
     "check_reserves_gpus": True,
+    "check_host_engine": "own",
     "xid_policy": "nvidia",
     "ray_dashboard": "",
     "ray_control_store": "",

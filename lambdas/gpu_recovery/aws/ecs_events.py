@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gpu_recovery.aws.ecs_health import health_reports
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of, time_of
+from gpu_recovery.aws.gpu_devices import gpu_sharing
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.task import ContainerFact, TaskFact
 
@@ -123,6 +124,11 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
     if not INSTANCE_ID.fullmatch(instance_id):
         raise EventUnreadable("ec2InstanceId", f"must be the id of an instance, not {instance_id[:80]!r}")
     attributes = fields.pairs("attributes")
+    free = _gpus(fields, "remainingResources") if detail.get("remainingResources") else None
+    sharing = gpu_sharing(fields)
+    if sharing is not None:
+        free = sharing.idle if free is None else min(free, sharing.idle)
+    shared = sharing.shared if sharing is not None else None
     return instance_id, InstanceObserved(
         at=fields.time("updatedAt") or now,
         ecs_version=fields.whole("version") or 0,
@@ -130,11 +136,16 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
         agent_connected=fields.flag("agentConnected"),
         container_instance_id=fields.last_id("containerInstanceArn"),
         gpus=_gpus(fields, "registeredResources"),
-        gpus_free=_gpus(fields, "remainingResources") if detail.get("remainingResources") else None,
+        gpus_free=free,
+        gpus_shared=shared,
         availability_zone=attributes.get("ecs.availability-zone", ""),
         group=attributes.get(GROUP_ATTRIBUTE, ""),
         rack=attributes.get(RACK_ATTRIBUTE, ""),
-        health=health_reports(fields.fields("healthStatus").each("details"), now) if "healthStatus" in detail else (),
+        health=(
+            health_reports(fields.fields("healthStatus").each("details"), now, gpus_shared=shared or 0)
+            if "healthStatus" in detail
+            else ()
+        ),
     )
 
 

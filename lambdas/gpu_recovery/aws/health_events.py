@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gpu_recovery.aws.ecs_health import happened_at, health_report, may_be_a_flap
+from gpu_recovery.aws.ecs_health import happened_at, health_report, may_be_a_flap, one_of_each_type
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of
 from gpu_recovery.core.events import DepartureAnnounced
 from gpu_recovery.core.health_signals import CAPACITY_BLOCK_WARNINGS, DepartureKind, Ec2InstanceState
@@ -87,20 +87,21 @@ def notifications_of(event: Mapping[str, Any], now: datetime) -> tuple[HealthNot
 def _health_change(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     detail = event.fields("detail").required("ec2InstanceId")
     instance_id = detail.last_id("ec2InstanceId")
-    for check in detail.each("healthChecks"):
-        report = health_report(check, at, now)
-        if report is not None and may_be_a_flap(report, now):
+    read = [(check, health_report(check, at, now)) for check in detail.each("healthChecks")]
+    delivered = one_of_each_type(report for _, report in read if report is not None)
+    for check, report in read:
+        if report is None:
+            yield SkippedNotification(
+                f"{instance_id}: unknown health check {check.text('type')!r} with status {check.text('status')!r}"
+            )
+        elif may_be_a_flap(report, now):
             yield SkippedNotification(
                 f"{instance_id}: its agent is disconnected; only a lasting disconnection is reported"
             )
-            continue
-        yield (
-            InstanceHealthEvent(instance_id, report)
-            if report is not None
-            else SkippedNotification(
-                f"{instance_id}: unknown health check {check.text('type')!r} with status {check.text('status')!r}"
-            )
-        )
+        elif any(report is one for one in delivered):
+            yield InstanceHealthEvent(instance_id, report)
+        else:
+            yield SkippedNotification(f"{instance_id}: another {report.kind} in the same event is graver")
 
 
 # -- EC2 ---------------------------------------------------------------------------------------------------------------

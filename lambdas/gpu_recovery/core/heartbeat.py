@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.diagnosis import observations
+from gpu_recovery.core.gpu_events import GpuEvent
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
@@ -152,6 +153,10 @@ class ReportedReset:
     sentence: str
 
 
+BY_DCGM = "dcgm"
+"""`ReportedXid.source` of an XID that only the DCGM watch of the ECS agent reports (`gpu-metrics.json`)."""
+
+
 @frozen_dataclass()
 class ReportedXid:
     """An XID in the kernel log.
@@ -161,6 +166,8 @@ class ReportedXid:
         if the driver reports none.
     bursts:  separate occurrences among those lines. None from an agent that does not count them.
     boot_id: earlier boot of the XID, "" for the present boot.
+    early:   whether it was logged before the agent started.
+    source:  witness of an XID that the kernel log does not have, such as BY_DCGM; "" for the kernel log.
     """
 
     xid: int
@@ -170,6 +177,8 @@ class ReportedXid:
     action: int | None = None
     bursts: int | None = None
     boot_id: str = ""
+    early: bool = False
+    source: str = ""
 
     @property
     def occurrences(self) -> int:
@@ -187,6 +196,7 @@ class ReportedSxid:
     age_s: float = 0.0
     bursts: int | None = None
     boot_id: str = ""
+    early: bool = False
 
 
 class GpuHealth(StrEnum):
@@ -234,6 +244,7 @@ class AgentReport:
     resets:       whether the agent is set up to reset the GPUs.
     reset:        the last reset of this boot that has ended; None if there is none.
     recorded:     the last line about a repair that the agent has written or found; None if it has no news of one.
+    gpu_events:   GPU Operational Events since the last answered report (`core/gpu_events.py`).
     """
 
     instance_id: str
@@ -259,6 +270,7 @@ class AgentReport:
     resets: bool = False
     reset: ReportedReset | None = None
     recorded: ReportedRecord | None = None
+    gpu_events: tuple[GpuEvent, ...] = ()
 
 
 @frozen_dataclass()

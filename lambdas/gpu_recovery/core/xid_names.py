@@ -62,6 +62,12 @@ XID_NAMES: Mapping[int, str] = {
     168: "REDUCED_GPU_MEMORY_CAPACITY",
     169: "SEC2_HALT_ERROR",
     170: "NVLINK_SECURE_OTHER",
+    173: "C2C_FATAL_LINK_FAILURE",
+    174: "RESETCHANNEL_KILL_PROCESS_SILENT",
+    175: "MEMORY_SUBSYSTEM_ERROR",
+    176: "PCIE_CORRECTABLE_ERROR_FAULT",
+    179: "GPU_CONTAINMENT_ERROR",
+    185: "SPARING_EVENT",
 }
 """Names by number."""
 _XID = re.compile(r"\bXID (?P<xid>\d{1,3})\b(?: on (?:GPU )?[\w:.-]*\w)?")

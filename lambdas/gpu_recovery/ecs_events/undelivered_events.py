@@ -11,8 +11,10 @@ from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthStatus
+from gpu_recovery.core.instance.health_reports import is_about_mps
 from gpu_recovery.core.instance.interruptions import is_called_off, is_known
-from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
+from gpu_recovery.core.instance.record import HealthReport, InstanceStatus, ListedInstance
+from gpu_recovery.core.mps_daemon import names_mps_daemon
 from gpu_recovery.ports.values import Ec2InstanceStatus
 
 _DECISIVE = (HealthStatus.OK, HealthStatus.IMPAIRED)
@@ -46,7 +48,8 @@ def undelivered_reports(
 ) -> Iterator[events.HealthReported]:
     """Yield the reports that are newer than the record's of the same health source, and have another status.
 
-    A health source of which nothing is recorded counts as OK.
+    A health source of which nothing is recorded counts as OK. A fault of a GPU after a failure of the MPS daemon is
+    news, although both have the status IMPAIRED.
     """
     for report in reports:
         known = record.health.get(report.kind)
@@ -54,8 +57,15 @@ def undelivered_reports(
             continue
         if known is not None and not known.is_older_than(report.since, report.updated_at):
             continue
-        if report.status is not (known.status if known is not None else HealthStatus.OK):
+        if report.status is not (known.status if known is not None else HealthStatus.OK) or _blames_gpu(report, known):
             yield report
+
+
+def _blames_gpu(report: events.HealthReported, known: HealthReport | None) -> bool:
+    """Return whether the report is about a GPU, and the recorded report only about the MPS daemon."""
+    if known is None or report.status is not HealthStatus.IMPAIRED or not is_about_mps(known):
+        return False
+    return bool(report.sentence) and not names_mps_daemon(report.sentence)
 
 
 def _is_restarting(record: ListedInstance, state: Ec2InstanceState) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, Heartbeat, ReportedSxid, ReportedXid
+from gpu_recovery.core.heartbeat import BY_DCGM, AgentReport, GpuHealth, Heartbeat, ReportedSxid, ReportedXid
 from gpu_recovery.core.xid import RECOVERY_ACTIONS, XidClass, XidProfile, class_of, needs_check, switch_needs_check
 
 XIDS_NAMED_MAX = 4
@@ -93,9 +93,11 @@ def _sentence(report: AgentReport, serious: list[ReportedXid | ReportedSxid]) ->
 
 
 def _error_text(error: ReportedXid | ReportedSxid) -> str:
+    early = ", logged before the agent started" if error.early and not error.boot_id else ""
     if isinstance(error, ReportedSxid):
-        return f"{'fatal ' if error.fatal else ''}SXid {error.sxid} of an NVSwitch"
-    return f"XID {error.xid} on {error.gpu or 'an unknown GPU'}" + _details(error)
+        return f"{'fatal ' if error.fatal else ''}SXid {error.sxid} of an NVSwitch{early}"
+    witness = ", reported by DCGM of the ECS agent and not by the kernel log" if error.source == BY_DCGM else ""
+    return f"XID {error.xid} on {error.gpu or 'an unknown GPU'}{_details(error)}{early}{witness}"
 
 
 def _details(error: ReportedXid) -> str:

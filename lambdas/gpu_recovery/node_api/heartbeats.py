@@ -136,6 +136,8 @@ class HeartbeatReceiver:
         health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
+        if report.gpu_events:
+            self._handle_event(report.instance_id, events.GpuEventsReported(at=now, events=report.gpu_events))
         if present and (found := record_found(recovery.store, before, report, now)) is not None:
             self._handle_event(report.instance_id, found)
         left_out = save_observations(

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis import observation_codec
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.gpu_events import EVENTS_MAX, MODULE_CHARACTERS_MAX, GpuEvent
 from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.heartbeat import (
     AgentReport,
@@ -43,6 +44,7 @@ TICKS_MAX, PID_MAX = 2**63 - 1, 2**31 - 1
 ATTEMPT_MAX, RANK_MAX = 1_000_000, 1_000_000
 XID_MAX, SXID_MAX, ACTION_MAX = 100_000, 1_000_000, 2**32 - 1
 CODE_MAX, SIGNAL_MAX = 255, 64
+GPU_EVENT_MAX = 2**32 - 1
 INVENTORY_BYTES_MAX = 262_144
 """Size limit of an inventory as JSON: a DynamoDB item holds 400 KB."""
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -102,6 +104,7 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
         resets=read.has("reset"),
         reset=_reset(read),
         recorded=_recorded(read),
+        gpu_events=_gpu_events(read),
     )
 
 
@@ -275,6 +278,8 @@ def _xid(read: _Object) -> ReportedXid:
         action=read.optional_whole("action", 0, ACTION_MAX),
         bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
+        early=read.flag("early"),
+        source=read.text("by", NAME_MAX, ""),
     )
 
 
@@ -286,6 +291,28 @@ def _sxid(read: _Object) -> ReportedSxid:
         age_s=read.seconds("age_s", 0.0),
         bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
+        early=read.flag("early"),
+    )
+
+
+def _gpu_events(read: _Object) -> tuple[GpuEvent, ...]:
+    """Return the GPU Operational Events. A malformed list counts as empty: the events decide nothing."""
+    try:
+        return tuple(_gpu_event(entry) for entry in read.objects("gpu_events", EVENTS_MAX))
+    except ReportInvalid:
+        return ()
+
+
+def _gpu_event(read: _Object) -> GpuEvent:
+    return GpuEvent(
+        gpu=read.text("gpu", NAME_MAX, ""),
+        module=read.text("module", MODULE_CHARACTERS_MAX),
+        code=read.whole("code", 0, GPU_EVENT_MAX),
+        category=read.whole("category", 0, GPU_EVENT_MAX),
+        severity=read.whole("severity", 0, GPU_EVENT_MAX),
+        attributes=read.whole("attributes", 0, GPU_EVENT_MAX, 0),
+        group_attributes=read.whole("group_attributes", 0, GPU_EVENT_MAX, 0),
+        xid=read.optional_whole("xid", 1, XID_MAX),
     )
 
 

@@ -211,3 +211,52 @@ def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[Any]:
     on_it = _asked("nvmlDeviceGetComputeRunningProcesses", handle)["processes"]
     pairs = [one if isinstance(one, list) else [one, None] for one in on_it]
     return [SimpleNamespace(pid=pid, usedGpuMemory=None if mb is None else mb << 20) for pid, mb in pairs]
+
+
+# GPU Operational Events: `goe` lists them, with the names of the structure's fields, and `xid`. Each is given once.
+
+_given = 0
+_current: dict[str, Any] = {}
+
+
+def nvmlEventSetCreate() -> str:
+    _asked("nvmlEventSetCreate")
+    return "events"
+
+
+def nvmlEventSetRegisterGpuOperationalEvents_v1(event_set: str, config: Any) -> int:
+    _asked("nvmlEventSetRegisterGpuOperationalEvents_v1")
+    if event_set != "events" or not str(config.uuid).startswith("GPU-") or "goe" not in _behaviour():
+        raise real.NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
+    return 0
+
+
+def nvmlEventSetWait_v3(event_set: str, event: Any) -> int:
+    global _given, _current
+    assert event_set == "events" and event.timeoutMs == 0
+    events = _behaviour()["goe"]
+    if _given >= len(events):
+        raise real.NVMLError(real.NVML_ERROR_TIMEOUT)
+    _current, _given = events[_given], _given + 1
+    event.dataType = real.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
+    for name, value in _current.items():
+        if name != "xid":
+            setattr(event, name, value.encode() if isinstance(value, str) else value)
+    return 0
+
+
+def nvmlEventSetGetContextCount_v1(event_set: str, found: Any) -> int:
+    found.count = 2 if "xid" in _current else 0
+    return 0
+
+
+def nvmlEventSetGetContextInfo_v1(event_set: str, found: Any) -> int:
+    found.nvmlGpuOperationalEventContextType = found.index  # the second context is that of the XID
+    return 0
+
+
+def nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(event_set: str, found: Any) -> int:
+    if found.index != 1:
+        raise real.NVMLError(real.NVML_ERROR_INVALID_ARGUMENT)
+    found.xidCode = _current["xid"]
+    return 0

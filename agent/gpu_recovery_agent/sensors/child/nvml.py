@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpu_recovery_agent.sensors.child.gpu_events import GpuEventReader
 from gpu_recovery_agent.sensors.child.serve import answer_each
 from gpu_recovery_agent.sensors.nvml_reading import UNKNOWN_ERROR, read
 
@@ -24,25 +25,30 @@ LIBRARY = "libnvidia-ml.so.1"
 LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib")
 """The library of the driver, and where it lies on Amazon Linux, on Debian and on Ubuntu."""
 LINKS_MAX = 8
+GPU_EVENTS = "GPU_RECOVERY_GPU_EVENTS"
+"""Variable that switches the preview of GPU Operational Events on."""
 
 
 def main() -> None:
     """Answer until the input ends. The child ends with the agent, also if the agent is killed."""
-    asked = _NvmlBinding()
+    asked = _NvmlBinding(reads_events=os.environ.get(GPU_EVENTS) == "on")
     answer_each(lambda _: asked.reading())
 
 
 class _NvmlBinding:
     """The NVML binding, initialised at the first question, and again after a loss of contact."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_events: bool) -> None:
         self._nvml: Any = None
+        self._reads_events = reads_events
+        self._events: GpuEventReader | None = None
 
     def reading(self) -> dict[str, Any]:
         if self._nvml is None and (trouble := self._begin()) is not None:
             return trouble
         try:
-            return read(self._nvml)
+            reading = read(self._nvml)
+            return reading | ({"gpu_events": self._events.read()} if self._events is not None else {})
         except self._nvml.NVMLError as error:
             code = int(getattr(error, "value", UNKNOWN_ERROR))
             if code in LOST_CONTACT:
@@ -64,6 +70,7 @@ class _NvmlBinding:
         except OSError as error:
             return _error(None, f"NVML cannot be loaded: {error}")
         self._nvml = nvml
+        self._events = GpuEventReader(nvml) if self._reads_events else None
         return None
 
 

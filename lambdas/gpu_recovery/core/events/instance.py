@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 
+from gpu_recovery.core.gpu_events import GpuEvent
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -31,7 +32,9 @@ class InstanceObserved(InstanceEvent):
     group: str = ""
     rack: str = ""
     gpus_free: int | None = None
-    """GPUs that ECS can still assign. None if ECS does not report it."""
+    """GPUs that ECS can still assign as a whole. None if ECS does not report it."""
+    gpus_shared: int | None = None
+    """GPUs that containers share by MPS. None if the observation has no sharing modes."""
     looked: bool = False
     """Whether the event comes from a poll. Such an event counts without a newer version, because time has passed."""
     health: tuple[HealthReported, ...] = ()
@@ -123,6 +126,13 @@ class RepairHeld(InstanceEvent):
 
     epoch: int
     sentence: str
+
+
+@frozen_dataclass(kw_only=True)
+class GpuEventsReported(InstanceEvent):
+    """The agent reported GPU Operational Events (preview). They are recorded, and nothing is decided by them."""
+
+    events: tuple[GpuEvent, ...] = ()
 
 
 @frozen_dataclass(kw_only=True)
@@ -285,6 +295,7 @@ INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     RepairHeld,
     RepairAnnounced,
     RepairRecordFound,
+    GpuEventsReported,
     QuarantineRequested,
     ReleaseRequested,
     InstanceLookDue,

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat
+from gpu_recovery.core.instance.health_reports import is_about_mps
 from gpu_recovery.core.instance.lemons import WINDOW_S, LemonSignal
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 
@@ -35,7 +36,7 @@ def fault_of(instance: Instance, beat: Heartbeat, first: str, now: datetime) -> 
     if beat.health is GpuHealth.IMPAIRED:
         return (beat.sentence or "its agent reports a fault of a GPU")[:SENTENCE_MAX]
     for source, health in instance.health.items():
-        if health.status is HealthStatus.IMPAIRED:
+        if health.status is HealthStatus.IMPAIRED and not is_about_mps(health):
             return f"{source}: {health.sentence}"[:SENTENCE_MAX]
     if instance.status is not InstanceStatus.AVAILABLE or instance.need is not None:
         return f"it is {instance.status}: {instance.reason}"[:SENTENCE_MAX]

@@ -18,6 +18,7 @@ from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.escalation import EVIDENCE_CHARACTERS_MAX, check_instead, escalate
 from gpu_recovery.core.instance.faults import fault_after, xid_classes
 from gpu_recovery.core.instance.record import HealthReport, Instance, RepairLevel, RepairNeed
+from gpu_recovery.core.mps_daemon import names_mps_daemon, reason_by_sharing
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.xid import HARMLESS
 
@@ -33,7 +34,7 @@ def health_recorded(instance: Instance, event: events.HealthReported, context: D
 def health_reported(instance: Instance, event: events.HealthReported, context: DecisionContext) -> Step | Ignore:
     """Handle a report about a working instance: record it, and escalate if it says IMPAIRED."""
     changes = _health(instance, event, context)
-    if _is_harmless(event, context):
+    if _is_harmless(instance, event, context):
         return Step(instance.status, instance.reason, changes)
     if event.status is not HealthStatus.IMPAIRED:
         was = instance.health.get(event.kind)
@@ -65,11 +66,11 @@ def _health(
         handled: the report needs no action later.
     """
     before = instance.health.get(event.kind)
-    sentence, fault = event.sentence[:EVIDENCE_CHARACTERS_MAX], fault_after(event, before, context)
-    cleared = _is_harmless(event, context)
+    sentence, fault = _reason(instance, event)[:EVIDENCE_CHARACTERS_MAX], fault_after(event, before, context)
+    cleared = _is_harmless(instance, event, context)
     report = HealthReport(event.status, event.since, sentence, handled, fault, event.updated_at, cleared)
     unsure = event.status in (HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING)
-    if unsure and before is not None and before.status is HealthStatus.IMPAIRED:
+    if before is not None and ((unsure and before.status is HealthStatus.IMPAIRED) or _is_weaker(report, before)):
         report = replace(before, since=event.since, updated_at=event.updated_at)
     return {"health": {**instance.health, event.kind: report}}
 
@@ -109,13 +110,31 @@ def answer_report(instance: Instance, kind: HealthKind, context: DecisionContext
     return escalate(instance, RepairNeed(rung, report.clause(kind), context.now, source=kind), context, changes)
 
 
-def _is_harmless(event: events.HealthReported, context: DecisionContext) -> bool:
-    """Return whether ECS calls a GPU impaired only because of an error of a user's program, such as XID 31.
+def _reason(instance: Instance, event: events.HealthReported) -> str:
+    """Return the reason of the report, also if only the sharing modes of the GPUs show it."""
+    return reason_by_sharing(event.kind, event.status, event.sentence, instance.gpus_shared)
 
-    ECS itself takes the report back later, or never. Such a program may run on any instance.
+
+def is_about_mps(report: HealthReport) -> bool:
+    """Return whether the report of ECS says only that the MPS daemon does not answer."""
+    return report.status is HealthStatus.IMPAIRED and report.cleared and names_mps_daemon(report.sentence)
+
+
+def _is_weaker(report: HealthReport, before: HealthReport) -> bool:
+    """Return whether the report is about the MPS daemon while a report about a GPU stands, which it does not revoke."""
+    return before.impairs and is_about_mps(report)
+
+
+def _is_harmless(instance: Instance, event: events.HealthReported, context: DecisionContext) -> bool:
+    """Return whether ECS calls a GPU impaired for a reason that is no fault of the instance.
+
+    The reason is an error of a user's program, such as XID 31, or the MPS daemon. Such a program may run on any
+    instance, and a rank with whole GPUs needs no MPS daemon. ECS itself takes the report back later, or never.
     """
     if event.status is not HealthStatus.IMPAIRED or event.kind != HealthKind.ACCELERATED_COMPUTE:
         return False
+    if event.xid is None and names_mps_daemon(_reason(instance, event)):
+        return True
     classes = xid_classes(event, context)
     return bool(classes) and classes <= HARMLESS
 

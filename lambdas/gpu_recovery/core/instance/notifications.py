@@ -2,10 +2,10 @@
 
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
 held for a reason of its own, its host will be retired or rebooted, or its registration ended under running ranks. It
-also opens when a health source reports a working instance as impaired, and when a repair begins for which no job waits:
-its reboot and its return are one thread. If several such repairs begin at once, one message of the fleet names them
-all. The record saves the incident's id until the instance works again without a
-report against it, or is gone. Then the same thread says so.
+also opens when a health source reports a working instance or its MPS daemon as impaired, and when a repair begins for
+which no job waits: its reboot and its return are one thread. If several such repairs begin at once, one message of the
+fleet names them all. The record saves the incident's id until the instance works again without a report against it, or
+is gone. Then the same thread says so.
 
 When many instances are suspected at once, the notification of the fleet replaces theirs. No notification
 is sent for an instance that only the fleet limits block, that is found faulty while the circuit breaker is open, or
@@ -20,9 +20,10 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet, budget, has_many_repairs, repair_blocked_reason
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import DepartureKind
+from gpu_recovery.core.health_signals import DepartureKind, HealthKind
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import LEVEL_NAMES, claimants
+from gpu_recovery.core.instance.health_reports import is_about_mps
 from gpu_recovery.core.instance.interruptions import evacuation_at
 from gpu_recovery.core.instance.record import (
     BEING_REPAIRED,
@@ -95,10 +96,11 @@ def with_notifications(
             told = fleet_messages.idle_repairs(fleet, f"{after.instance_id}: {after.reason}", context.policy)
             return replace(step, commands=(*step.commands, told))
     elif after.status is InstanceStatus.AVAILABLE:
-        if new := _impaired(after) - (_impaired(before) if before.incident_id else frozenset()):
-            notices.append(instances.suspected(before, incident_id, _sentence(after, new)))
-        elif before.incident_id and not notices and not _impaired(after) and not _is_leaving(after.departure):
-            return _over(before, step, instances.back_in_service)
+        reports = _of_health(before, after, incident_id)
+        if before.incident_id and not notices and not reports and _is_well(after):
+            is_of_mps = before.status is InstanceStatus.AVAILABLE and _mps_reason(before) and not _impaired(before)
+            return _over(before, step, instances.mps_daemon_back if is_of_mps else instances.back_in_service)
+        notices += reports
     orders: tuple[Any, ...] = tuple(notices)
     if _now_needs_operator(before, after):
         data = {
@@ -217,9 +219,29 @@ def _is_leaving(departure: Interruption | None) -> bool:
     return departure is not None and departure.kind is not DepartureKind.REBALANCE
 
 
+def _of_health(before: Instance, after: Instance, incident_id: str) -> list[commands.NotifyOperator]:
+    """Return the notification about what health sources newly report of a working instance."""
+    if new := _impaired(after) - (_impaired(before) if before.incident_id else frozenset()):
+        return [instances.suspected(before, incident_id, _sentence(after, new))]
+    if (reason := _mps_reason(after)) and not (before.incident_id and _mps_reason(before)):
+        return [instances.mps_daemon_down(before, incident_id, reason)]
+    return []
+
+
+def _is_well(instance: Instance) -> bool:
+    """Return whether no health source reports the instance or its MPS daemon as impaired, and it stays."""
+    return not _impaired(instance) and not _mps_reason(instance) and not _is_leaving(instance.departure)
+
+
 def _impaired(instance: Instance) -> frozenset[str]:
     """Return the health sources that report the instance impaired."""
     return frozenset(kind for kind, report in instance.health.items() if report.impairs)
+
+
+def _mps_reason(instance: Instance) -> str:
+    """Return why ECS calls the MPS daemon of the instance impaired; "" if it does not."""
+    report = instance.health.get(HealthKind.ACCELERATED_COMPUTE)
+    return report.sentence if report is not None and is_about_mps(report) else ""
 
 
 def _sentence(instance: Instance, kinds: frozenset[str]) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.identifiers import attempt_id, listed
+from gpu_recovery.core.instance.gpu_counts import free_gpus
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
@@ -271,8 +272,8 @@ class HealthReport:
     updated_at: datetime | None = None
     """Time of the source's last update, which orders reports with the same `since`; None if it gives none."""
     cleared: bool = False
-    """Whether the report keeps no work away: it names only an error of a user's program, or a check has passed
-    since."""
+    """Whether the report keeps no work away: it names only an error of a user's program or the MPS daemon, or a check
+    has passed since."""
 
     @property
     def impairs(self) -> bool:
@@ -305,16 +306,6 @@ class Interruption:
     sentence: str
 
 
-def free_gpus(unclaimed: int, gpus_free: int | None) -> int:
-    """Return the number of GPUs that are free by our claims and by ECS.
-
-    Args:
-        unclaimed: number of GPUs without a claim of ours.
-        gpus_free: number of GPUs that ECS reports as free; None if it did not report it.
-    """
-    return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
-
-
 @frozen_dataclass()  # without slots, so that it is copied fast, see `core/state_machine.py`
 class ListedInstance:
     """The part of an instance's record that lists of the whole fleet hold.
@@ -333,7 +324,7 @@ class ListedInstance:
     agent_connected: bool = True
     gpus: int = 0
     gpus_free: int | None = None
-    """Number of GPUs that ECS can still place; None if ECS did not report it."""
+    """Number of whole GPUs that ECS can still place; None if ECS did not report it."""
     gpus_most: int = 0
     """The largest number of GPUs ever registered. A check that finds fewer has found a lost GPU, even if ECS registers
     fewer now."""
@@ -480,6 +471,8 @@ class Instance(ListedInstance):
     also_waiting: tuple[RankOnInstance, ...] = ()
     """Jobs that wait for the repair besides the job named by the need, the reboot or the check."""
     reboots: tuple[datetime, ...] = ()
+    gpus_shared: int = 0
+    """Number of GPUs that containers share by MPS, as ECS last reported it."""
     repair_record: RepairRecord | None = None
     look_at: datetime | None = None
     """Time of the next poll; None: never."""

@@ -14,6 +14,7 @@ from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S
 from gpu_recovery.core.instance.effects import check_report, drain, gone, poke_scheduler, verify
+from gpu_recovery.core.instance.gpu_counts import free_gpus, whole_gpus_free
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.quarantine import quarantined_again
 from gpu_recovery.core.instance.record import (
@@ -25,7 +26,6 @@ from gpu_recovery.core.instance.record import (
     InstanceStatus,
     Orphans,
     RankOnInstance,
-    free_gpus,
 )
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
@@ -36,6 +36,7 @@ def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, A
     past, last = instance.past_registrations, instance.container_instance_id
     if last not in ("", event.container_instance_id):
         past = (*past, last)[-REMEMBERED_MAX:]
+    shared = _gpus_shared(instance, event)
     return {
         "container_instance_id": event.container_instance_id,
         "past_registrations": past,
@@ -43,12 +44,23 @@ def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, A
         "ecs_version": event.ecs_version,
         "agent_connected": event.agent_connected,
         "gpus": event.gpus,
-        "gpus_free": event.gpus_free,
+        "gpus_free": whole_gpus_free(event.gpus, event.gpus_free, shared),
+        "gpus_shared": shared,
         "gpus_most": max(instance.gpus_most, event.gpus),
         "availability_zone": event.availability_zone,
         "group": event.group,
         "rack": event.rack,
     }
+
+
+def _gpus_shared(instance: Instance, event: events.InstanceObserved) -> int:
+    """Return the number of GPUs that containers share by MPS.
+
+    An observation without sharing modes leaves the known number, unless it is about a new registration.
+    """
+    if event.gpus_shared is not None:
+        return event.gpus_shared
+    return instance.gpus_shared if event.container_instance_id == instance.container_instance_id else 0
 
 
 def observed(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
@@ -204,7 +216,8 @@ def _has_more_free(instance: Instance, event: events.InstanceObserved) -> bool:
     GPUs that a task has left and a job still claims do not count; the release of the claim wakes the scheduler.
     """
     unclaimed = instance.gpus_unclaimed
-    return free_gpus(unclaimed + event.gpus - instance.gpus, event.gpus_free) > free_gpus(unclaimed, instance.gpus_free)
+    free = whole_gpus_free(event.gpus, event.gpus_free, _gpus_shared(instance, event))
+    return free_gpus(unclaimed + event.gpus - instance.gpus, free) > free_gpus(unclaimed, instance.gpus_free)
 
 
 def observed_under_repair(

@@ -28,6 +28,7 @@ from gpu_recovery.core.fleet import (
 )
 from gpu_recovery.core.instance import (
     escalation,
+    gpu_events,
     gpu_reset,
     health_check,
     health_reports,
@@ -69,6 +70,7 @@ BEGINS_NO_REPAIR = (
     events.InstanceSilent,
     events.InstanceHeard,
     events.InstanceBooted,
+    events.GpuEventsReported,
 )
 """Events that begin no repair, so they are decided without the fleet limits."""
 
@@ -367,6 +369,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.GONE, events.CheckRequested): Transition.to(health_check.check_impossible, _S.GONE),
     **{(status, events.RepairAnnounced): Transition.to(repair_record.repair_announced, status) for status in PRESENT},
     **{(status, events.RepairRecordFound): Transition.to(repair_record.record_found, status) for status in PRESENT},
+    **{(status, events.GpuEventsReported): Transition.to(gpu_events.gpu_events_reported, status) for status in PRESENT},
 }
 """Transitions by status and event: the function that decides and the statuses it may lead to."""
 
@@ -395,5 +398,6 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("it has left the cluster", events.InstanceDeadlineReached, _S.GONE),
     **ignored("it has left the cluster", events.RepairAnnounced, _S.GONE),
     **ignored("it has left the cluster", events.RepairRecordFound, _S.GONE),
+    **ignored("it has left the cluster", events.GpuEventsReported, _S.GONE),
 }
 """Reasons why an event changes nothing, by status and event."""

@@ -214,6 +214,35 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
     return _incident_message(instance, incident_id, Severity.SEV3, "impaired, gets no new work", parts)
 
 
+def mps_daemon_down(instance: Instance, incident_id: str, reason: str) -> NotifyOperator:
+    """Return the message that the MPS daemon of a working instance does not answer. No GPU is suspected.
+
+    The service `nvidia-mps` is that of the ECS AMI for Amazon Linux 2023.
+    """
+    parts = {
+        Part.WHAT: [f"The NVIDIA MPS daemon of instance {instance.instance_id} does not answer."],
+        Part.EVIDENCE: [f"ECS reports ACCELERATED_COMPUTE as IMPAIRED: {reason}", *_record_evidence(instance)],
+        Part.DONE: ["The instance stays in use, because ranks with whole GPUs need no MPS daemon. No GPU is checked."],
+        Part.NEXT: ["When ECS reports ACCELERATED_COMPUTE as OK, a message follows."],
+        Part.YOU: ["If tasks share GPUs on it, restart the daemon there:", "sudo systemctl restart nvidia-mps"],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _incident_message(instance, incident_id, Severity.SEV3, "its MPS daemon does not answer", parts)
+
+
+def mps_daemon_back(instance: Instance, reason: str) -> NotifyOperator:
+    """Return the message that ECS no longer reports the MPS daemon as impaired. `reason` is that of the status."""
+    parts = {
+        Part.WHAT: [f"The NVIDIA MPS daemon of instance {instance.instance_id} answers again."],
+        Part.EVIDENCE: ["ECS no longer reports ACCELERATED_COMPUTE as IMPAIRED.", *_record_evidence(instance)],
+        Part.DONE: [f"Nothing. The status of the instance did not change: {reason}."],
+        Part.NEXT: ["The incident is closed."],
+        Part.YOU: ["No action is needed."],
+        Part.IDS: _ids(instance, instance.incident_id),
+    }
+    return _resolved_message(instance, "its MPS daemon answers again", parts)
+
+
 def reservation_ending(
     reservation: str, instance_ids: Sequence[str], failed: Sequence[str], announced: events.DepartureAnnounced
 ) -> NotifyOperator:
