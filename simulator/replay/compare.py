@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
@@ -14,12 +14,14 @@ from simulator.replay.course import Course, Interruption
 class DecisionLine:
     """One decision, without its time: what a replay must repeat.
 
-    record: `job`, or the id of the instance.
+    record: `job`, or the name of the instance in the comparison.
+    shown:  `job`, or the id of the instance.
     result: the outcome of the check that was decided about, or the sure diagnosis.
     reason: the sentence of the decision, for people. It is not compared: it may name seconds and percent.
     """
 
     record: str
+    shown: str
     before: str
     after: str
     result: str
@@ -31,44 +33,44 @@ class DecisionLine:
         return self.record, self.before, self.after, self.result
 
     def __str__(self) -> str:
-        return f"{self.record} {self.before or 'new'} -> {self.after}: {self.reason}"
+        return f"{self.shown} {self.before or 'new'} -> {self.after}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first decision that differs: `first` in the one course, `second` in the other; None: there is none."""
+    """The first decision that differs: `first` in the one course, `second` in the other; "" for no such decision."""
 
-    first: DecisionLine | None
-    second: DecisionLine | None
-
-    def sentence(self, of_first: str, of_second: str) -> str:
-        """Return the difference as a sentence, with names for the two courses."""
-        told = [
-            f"{name}: {line if line is not None else 'no such decision'}"
-            for name, line in ((of_first, self.first), (of_second, self.second))
-        ]
-        return "; ".join(told)
+    first: str
+    second: str
 
 
-def decisions(interruption: Interruption) -> dict[str, list[DecisionLine]]:
-    """Return the decisions of an interruption in order, by record: `job`, and each instance."""
-    found = {"job": [_line("job", event) for event in interruption.events if event.kind is EventKind.JOB]}
+def decisions(interruption: Interruption, *, by_rank: bool) -> dict[str, list[DecisionLine]]:
+    """Return the decisions of an interruption in order, by record: `job`, and each instance.
+
+    Args:
+        interruption: the interruption.
+        by_rank: name an instance by its rank, and not by its id. Under another policy another instance may have a rank.
+    """
+    names = {name: f"rank {rank}" for rank, name in enumerate(interruption.gang)} if by_rank else {}
+    others = sorted(name for name in interruption.about if name not in names)
+    names |= {name: f"another instance {number}" for number, name in enumerate(others)} if by_rank else {}
+    found = {"job": [_line("job", event, names) for event in interruption.events if event.kind is EventKind.JOB]}
     for name, events in sorted(interruption.about.items()):
-        found[name] = [_line(name, event) for event in events]
+        found[names.get(name, name)] = [_line(name, event, names) for event in events]
     return found
 
 
-def _line(record: str, event: RecordedEvent) -> DecisionLine:
-    facts = event.replay or {}
-    result = str(facts.get("outcome", ""))
+def _line(record: str, event: RecordedEvent, names: Mapping[str, str]) -> DecisionLine:
+    result = str((event.replay or {}).get("outcome", ""))
     if event.finding is not None and event.finding.decided:
-        result = f"{event.finding.cause} {event.finding.remedy} {','.join(event.finding.instances)}"
-    return DecisionLine(record, event.before, event.after, result, event.reason)
+        where = ",".join(names.get(name, name) for name in event.finding.instances)
+        result = f"{event.finding.cause} {event.finding.remedy} {where}"
+    return DecisionLine(names.get(record, record), record, event.before, event.after, result, event.reason)
 
 
-def first_difference(one: Interruption, other: Interruption) -> Difference | None:
+def first_difference(one: Interruption, other: Interruption, *, by_rank: bool = False) -> Difference | None:
     """Return the first decision in which two interruptions differ, the job first; None if all are the same."""
-    firsts, seconds = decisions(one), decisions(other)
+    firsts, seconds = decisions(one, by_rank=by_rank), decisions(other, by_rank=by_rank)
     for record in dict.fromkeys([*firsts, *seconds]):
         difference = _first(firsts.get(record, ()), seconds.get(record, ()))
         if difference is not None:
@@ -81,7 +83,7 @@ def _first(one: Sequence[DecisionLine], other: Sequence[DecisionLine]) -> Differ
         first = one[index] if index < len(one) else None
         second = other[index] if index < len(other) else None
         if first is None or second is None or first.compared != second.compared:
-            return Difference(first, second)
+            return Difference("" if first is None else str(first), "" if second is None else str(second))
     return None
 
 

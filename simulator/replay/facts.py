@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import median
 
 from gpu_recovery.core.event_history.recorded_event import RecordedEvent
@@ -167,8 +168,7 @@ class _Finder:
     def _relapses(self) -> dict[int, int]:
         """Return the interruptions by a fault that had interrupted before, with the first interruption by it."""
         found: dict[int, int] = {}
-        all_of = self.course.interruptions
-        for before, after in zip(all_of, all_of[1:], strict=False):
+        for before, after in pairwise(self.course.interruptions):
             first = found.get(before.number, before.number)
             name = _first_instance(before)
             if not name or name != _first_instance(after) or before.ended_at is None:

@@ -11,6 +11,7 @@ from typing import Any
 from gpu_recovery.aws.notification_requests import event_entry
 from gpu_recovery.core.commands import PublishEvent
 from gpu_recovery.core.event_history.recorded_event import event_of, text_of
+from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.policy import Preset, RecoveryPolicy
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.core.replay_facts import policy_document
@@ -21,6 +22,9 @@ from simulator.goodput.production import Production, ProductObserver
 from simulator.invocations import Effect
 from simulator.replay.course import Course, courses_of
 from simulator.world import World
+
+CHECKED = (InstanceStatus.CHECKING.value, InstanceStatus.VERIFYING.value)
+"""Statuses in which an instance is checked."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def play(
     events = [event_of(text) for text in texts]
     ends: datetime = recorder.now()
     course = next(iter(courses_of(events, ends)))
-    checks = sum(event.after == "CHECKING" or event.after == "VERIFYING" for event in events)
+    checks = sum(event.after in CHECKED for event in events)
     return Played(run, tuple(recorder.evictions), checks, texts, course)
 
 

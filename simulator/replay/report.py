@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from gpu_recovery.core.instance.record import InstanceStatus
@@ -142,12 +143,11 @@ def _changed(each: Replayed) -> dict[str, list[Any]]:
     """Return the settings in which the policies differ, each with both values; an unnamed setting is the preset's."""
     before, after = policy_document(each.recorded_policy), policy_document(each.new_policy)
     names = sorted({*before, *after} - {"preset"})
-    changed = {
+    return {
         name: [_value(each.recorded_policy, name), _value(each.new_policy, name)]
         for name in ("preset", *names)
         if getattr(each.recorded_policy, name) != getattr(each.new_policy, name)
     }
-    return changed
 
 
 def _value(policy: Any, name: str) -> Any:
@@ -161,24 +161,27 @@ def _not_reproduced(each: Replayed) -> list[dict[str, Any]]:
     for recorded, again in matched(each.course, each.control.course, WITHIN_S):
         if recorded is not None and recorded.number in each.facts.unplayable:
             continue
-        if recorded is None:
-            told = f"the replay has an interruption that was not recorded: {again.events[0].reason if again else ''}"
-        elif again is None:
-            told = f"the replay has no such interruption: {recorded.events[0].reason}"
+        if recorded is None or again is None:
+            found = Difference(_begin(recorded), _begin(again))
         else:
             difference = first_difference(recorded, again)
             if difference is None:
                 continue
-            told = difference.sentence("recorded", "replayed")
+            found = difference
         lines.append(
             {
                 "course": each.course.name,
                 "incident": None if recorded is None else recorded.name,
                 "at": None if recorded is None else utc_text(recorded.at),
-                "difference": told,
+                "recorded": found.first or None,
+                "replayed": found.second or None,
             }
         )
     return lines
+
+
+def _begin(interruption: Interruption | None) -> str:
+    return "" if interruption is None else f"an interruption: {interruption.events[0].reason}"
 
 
 def _unplayable(each: Replayed) -> list[dict[str, Any]]:
@@ -271,8 +274,7 @@ def _incidents(each: Replayed, missed: set[str | None]) -> list[dict[str, Any]]:
     for number in sorted(set(each.facts.owner)):
         one, other = control.get(number, nothing), new.get(number, nothing)
         recorded = each.course.interruptions[number]
-        figures, others = one.counts(each.facts), other.counts(each.facts)
-        difference = _difference(one, other)
+        figures, under_new = one.counts(each.facts), other.counts(each.facts)
         lines.append(
             {
                 "course": each.course.name,
@@ -282,25 +284,22 @@ def _incidents(each: Replayed, missed: set[str | None]) -> list[dict[str, Any]]:
                     f.cause for f, n in zip(each.facts.trace.failures, each.facts.owner, strict=True) if n == number
                 ),
                 "reproduced": recorded.name not in missed,
-                **{name: [figures[name], others[name]] for name in COUNTS},
-                "difference": difference,
+                **{name: [figures[name], under_new[name]] for name in COUNTS},
+                "difference": _difference(one, other),
             }
         )
     return lines
 
 
-def _difference(one: Incident, other: Incident) -> str | None:
+def _difference(one: Incident, other: Incident) -> dict[str, str | None] | None:
     """Return the first decision that the other policy made otherwise; None if all are the same."""
-    if one.interruptions and not other.interruptions:
-        return "the failure would have interrupted no training"
-    if other.interruptions and not one.interruptions:
-        return f"the failure would have interrupted the training: {other.interruptions[0].events[0].reason}"
-    for first, second in zip(one.interruptions, other.interruptions, strict=False):
-        found: Difference | None = first_difference(first, second)
+    for first, second in zip_longest(one.interruptions, other.interruptions):
+        if first is None or second is None:
+            found: Difference | None = Difference(_begin(first), _begin(second))
+        else:
+            found = first_difference(first, second, by_rank=True)
         if found is not None:
-            return found.sentence("recorded policy", "new policy")
-    if len(one.interruptions) != len(other.interruptions):
-        return f"{len(one.interruptions)} interruption(s) under the recorded policy, {len(other.interruptions)} under the new"
+            return {"control": found.first or None, "new": found.second or None}
     return None
 
 
@@ -341,7 +340,7 @@ def _assumptions(replayed: Sequence[Replayed], assumptions: Assumptions) -> list
     lines.append(
         {
             "incident": None,
-            "assumption": f"a failure first on the same instance within {hours:g} h, without a repair between, is the same fault",
+            "assumption": f"the same instance failing first again within {hours:g} h, unrepaired, is one fault",
             "source": "a rule of this replay",
         }
     )
