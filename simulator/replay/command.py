@@ -9,7 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery.core.policy import PolicyInvalid, RecoveryPolicy, policy_from, with_present_names
+from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.policy import RecoveryPolicy, policy_from, with_present_names
 
 from simulator.goodput.assumptions_file import read
 from simulator.replay.records import read_records

@@ -102,6 +102,8 @@ class Course:
     reports_progress: bool = False
     has_agents: bool = False
     _open: Interruption | None = None
+    _trouble: dict[str, Interruption] = field(default_factory=dict)
+    """The interruption in which the present check or repair of an instance began, by instance."""
     _runs_since: datetime | None = None
 
     @property
@@ -246,7 +248,7 @@ class _Builder:
             for each in self._early.pop(name, []):
                 leads = event.at - each.at <= LEADS
                 if leads or course.interruptions:
-                    into = found if leads else course.interruptions[-1]
+                    into = course._trouble[name] = found if leads else course.interruptions[-1]
                     into.about.setdefault(name, []).append(each)
         course.interruptions.append(found)
         course._open = found
@@ -268,10 +270,15 @@ class _Builder:
         if event.since is not None and event.before:
             course.waited(event.before, (event.at - event.since).total_seconds())
         name = event.instance_id
-        is_open = course._open is not None
-        if not is_open and event.before == InstanceStatus.AVAILABLE and name in course.gang:
-            self._early.setdefault(name, []).append(event)  # it may announce the next interruption
-        elif name in self._early and not is_open:
+        if event.before == InstanceStatus.AVAILABLE:
+            course._trouble.pop(name, None)
+            if course._open is None and name in course.gang:
+                self._early.setdefault(name, []).append(event)  # it may announce the next interruption
+                return
+        elif name in self._early:
             self._early[name].append(event)
-        elif course.interruptions:
-            course.interruptions[-1].about.setdefault(name, []).append(event)
+            return
+        # The end of a check or of a repair belongs to the interruption in which it began.
+        if course.interruptions:
+            into = course._trouble.setdefault(name, course.interruptions[-1])
+            into.about.setdefault(name, []).append(event)

@@ -331,11 +331,12 @@ def _touched(interruption: Interruption, name: str) -> bool:
 
 
 def _is_named(interruption: Interruption, name: str) -> bool:
-    """Return whether a sure diagnosis named the instance before a check had found its fault."""
+    """Return whether a sure diagnosis named the instance without a finding of its check."""
+    healthy = not _is_faulty(interruption, name)
     findings = [
         event.finding
         for event in interruption.events
-        if event.finding is not None and (event.replay or {}).get("event") not in BY_CHECKS
+        if event.finding is not None and (healthy or (event.replay or {}).get("event") not in BY_CHECKS)
     ]
     return any(finding.decided and name in finding.instances for finding in findings)
 

@@ -48,6 +48,7 @@ class Played:
     run:       the figures of the run.
     evictions: instances that were taken out of use, with their fault.
     checks:    number of health checks.
+    quarantines: number of instances that were left to an operator.
     texts:     the stored events, in the order of their sending.
     course:    the course that the events tell.
     """
@@ -55,6 +56,7 @@ class Played:
     run: PolicyRun
     evictions: tuple[Eviction, ...]
     checks: int
+    quarantines: int
     texts: tuple[str, ...]
     course: Course
 
@@ -129,7 +131,8 @@ def play(
     ends: datetime = recorder.now()
     course = next(iter(courses_of(events, ends)))
     checks = sum(event.after in CHECKED for event in events)
-    return Played(run, tuple(recorder.evictions), checks, texts, course)
+    quarantines = sum(event.after == InstanceStatus.QUARANTINED for event in events)
+    return Played(run, tuple(recorder.evictions), checks, quarantines, texts, course)
 
 
 def _settings(policy: RecoveryPolicy) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -208,7 +208,7 @@ def _recorded(courses: Sequence[Course]) -> dict[str, int]:
 
 def _figures(runs: Iterable[tuple[Replayed, Played]]) -> dict[str, Any]:
     """Return the figures of all courses under one policy."""
-    counts, lost, kept_s, all_s = Counter[str](), Counter[str](), 0.0, 0.0
+    counts, lost, kept_s, all_s = Counter[str](), defaultdict[str, float](float), 0.0, 0.0
     for each, played in runs:
         profile = each.facts.trace.profile
         found, gpus = each.account(played), profile.instances * profile.gpus
@@ -218,6 +218,7 @@ def _figures(runs: Iterable[tuple[Replayed, Played]]) -> dict[str, Any]:
             replacements=sum(eviction.action in REPLACED for eviction in played.evictions),
             checks=played.checks,
             wrongful_evictions=sum(is_wrongful(eviction, each.facts) for eviction in played.evictions),
+            quarantines=played.quarantines,
             people_called=found.called,
         )
         for cause, hours in found.hours_by_cause.items():
@@ -225,7 +226,7 @@ def _figures(runs: Iterable[tuple[Replayed, Played]]) -> dict[str, Any]:
         kept_s += found.ettr * profile.seconds * gpus
         all_s += profile.seconds * gpus
     minutes = {cause: round(value, 2) for cause, value in sorted(lost.items(), key=lambda one: -one[1])}
-    names = ("interruptions", "reboots", "replacements", "checks", "wrongful_evictions", "people_called")
+    names = ("interruptions", "reboots", "replacements", "checks", "quarantines", "wrongful_evictions", "people_called")
     return {
         **{name: counts[name] for name in names},
         "minutes_lost": minutes,

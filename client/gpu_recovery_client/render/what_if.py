@@ -70,6 +70,7 @@ def _figures(report: View) -> Iterator[tuple[str, str, str, str]]:
         "reboots": tr("reboots"),
         "replacements": tr("replacements"),
         "checks": tr("health checks"),
+        "quarantines": tr("quarantines"),
         "wrongful_evictions": tr("wrongful evictions"),
         "people_called": tr("calls for an operator"),
     }
