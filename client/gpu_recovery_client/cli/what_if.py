@@ -50,7 +50,7 @@ def what_if(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay the recorded incidents of this account under another policy.
+    """Replay recorded incidents under another policy.
 
     The production code decides again, in the simulator. First it replays the incidents under the recorded policy, as a
     control, and lists each incident that it does not decide as recorded. Nothing in the account is changed.

@@ -9,28 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery.core.event_history.recorded_event import event_of
-from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.policy import RecoveryPolicy
 
 from simulator.goodput.assumptions_file import read
-from simulator.goodput.failure_trace import FailureTrace, failure_trace
-from simulator.goodput.production import FOR_MONTHS
+from simulator.goodput.failure_trace import FailureTrace
 from simulator.replay.player import Played, play
-from simulator.replay.records import Records, write_records
+from simulator.replay.records import Records
+from simulator.replay.sample_records import INSTANCES, sample_policy, sample_trace, save
 
-INSTANCES, DAYS = 4, 6
+DAYS, FAILURES = 6, 6
 ASSUMPTIONS = read()
 
 
-def trace_of(seed: int, failures: int) -> FailureTrace:
+def trace_of(seed: int) -> FailureTrace:
     """The drawn failures of a small job."""
-    rate = failures * 1_000 / (INSTANCES * DAYS)
-    profile = replace(ASSUMPTIONS.profile("llama3"), instances=INSTANCES, days=DAYS, rate=rate)
-    return failure_trace(profile, ASSUMPTIONS.conditions, seed)
+    return sample_trace(seed, DAYS, FAILURES)
 
 
 def policy(**settings: Any) -> RecoveryPolicy:
     """The policy of the recorded runs, with these settings changed."""
-    return replace(PRESETS[Preset.ADAPTIVE], lemon_order=False, **{**FOR_MONTHS, **settings})
+    return replace(sample_policy(), **settings)
 
 
 def direct(trace: FailureTrace, under: RecoveryPolicy, *, agents: bool = False, spares: int = 1) -> Played:
@@ -39,10 +37,10 @@ def direct(trace: FailureTrace, under: RecoveryPolicy, *, agents: bool = False, 
 
 
 @cache
-def run_of(seed: int, agents: bool = False, spares: int = 1, failures: int = 6) -> Played:
+def run_of(seed: int, agents: bool = False) -> Played:
     """A run under the policy of the recorded runs."""
     settings = {"restart_in_place": True} if agents else {}
-    return direct(trace_of(seed, failures), policy(**settings), agents=agents, spares=spares)
+    return direct(trace_of(seed), policy(**settings), agents=agents)
 
 
 def records_of(texts: tuple[str, ...], until: datetime | None) -> Records:
@@ -53,6 +51,4 @@ def records_of(texts: tuple[str, ...], until: datetime | None) -> Records:
 
 def saved(folder: Path, played: Played) -> Path:
     """The folder, with the records of a run in it."""
-    records = records_of(played.texts, played.course.ends_at)
-    write_records(folder, played.texts, records.since, records.until)
-    return folder
+    return save(folder, played)

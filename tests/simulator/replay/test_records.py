@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_a_course_has_the_gang_by_rank_and_the_policy() -> None:
     assert course.policies == [
         {"preset": "adaptive", "attempts_max": 10, "retry_exits": True, "lemon_order": False, "replace": True}
     ]
-    for before, after in zip(course.interruptions, course.interruptions[1:], strict=False):
+    for before, after in pairwise(course.interruptions):
         assert len(set(after.gang)) == 4 and before.at < after.at
 
 

@@ -1,4 +1,4 @@
-"""Replay of recorded incidents: the control repeats every decision, and another policy has the figures of its own run."""
+"""Replay of recorded incidents: the control repeats every decision; another policy has the counts of its own run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_another_policy_has_the_counts_of_its_own_run_on_the_same_faults(seed: i
     recorded = run_of(seed)
     found = replayed(recorded.texts, recorded.course.ends_at, with_settings(settings))
     [course] = found.replayed
-    own = direct(trace_of(seed, 6), policy(**settings))
+    own = direct(trace_of(seed), policy(**settings))
     assert counts(course.new) == counts(own)
     assert counts(course.control) == counts(recorded)
     assert report(found, ASSUMPTIONS)["not_reproduced"] == []
