@@ -29,7 +29,7 @@ COUNTS = ("interruptions", "reboots", "replacements", "checks", "wrongful_evicti
 """Figures of an incident."""
 BOUNDS = (
     "replayed in the simulator: each course on a fleet of its own, without the other jobs of the account",
-    "a fault strikes the instance that has the same rank at that time, whichever instance that is",
+    "a fault strikes the instance that has the same rank at that time",
     "a finding of a check is taken as true, and a check of the same level would find the same again",
     "fleet limits count the instances of the course and its spares, not those of the account",
 )
