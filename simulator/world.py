@@ -12,7 +12,7 @@ invariants are checked after each step. The same arguments give exactly the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -86,6 +86,7 @@ class World(WorldView):
         agents: Whether a node agent reports from each instance.
         diagnose: Whether the product diagnoses why an attempt ended.
         lemons: Whether instances that failed often are placed last.
+        instance_ids: The ids of the first instances, in the order of their launch; further ids come from the seed.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class World(WorldView):
         agents: bool = False,
         diagnose: bool = False,
         lemons: bool = False,
+        instance_ids: Sequence[str] = (),
     ) -> None:
         self.policy = policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
         self.store: Store = store if store is not None else MemoryStore()
@@ -115,6 +117,7 @@ class World(WorldView):
         self.delivery: Delivery = self._register
         aws = build_aws(seed, timings, train_s, self._emitted)
         self.timeline, self.cluster, self.fleet = aws.timeline, aws.cluster, aws.fleet
+        self.cluster.ids.given["instance"] = [name.removeprefix("i-") for name in instance_ids]
         self.definitions, self.transcript, self.invocations = aws.definitions, aws.journal, aws.lives
         self.training, self.checks, self.log_output = aws.training, aws.checks, aws.writing
         self.functions = LambdaRuntime(self, retries=retries)

@@ -240,6 +240,10 @@ class RecoveryClient(HttpClient):
         """Close the circuit breaker by hand; return the fleet limits."""
         return self._having("breaker", "POST", "/fleet/reset-breaker")
 
+    def event_records(self, since: str) -> Iterator[View]:
+        """Yield the stored events of the account since a time of RFC 3339, the oldest first, page by page."""
+        return self._items("/events/records", "records", {"since": since}, None)
+
     def dead_letters(self) -> View:
         """Return how many messages each dead-letter queue holds, and its first messages. Removes none."""
         return self._having("queues", "GET", "/dead-letters")

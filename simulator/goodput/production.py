@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -93,6 +93,7 @@ class Production:
     agents: whether a node agent reports from each instance.
     reports_progress: whether the ranks report their progress through the agents.
     memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+    lemons: whether instances that failed often are placed last, if the policy says so.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Production:
     agents: bool = False
     reports_progress: bool = False
     memory_checkpoints: bool = False
+    lemons: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -129,8 +131,28 @@ class Production:
         Raises:
             RuntimeError: the job did not begin to train, or a function of the product failed.
         """
+        return self.run_observed(trace, ProductObserver())
+
+    def run_observed(
+        self,
+        trace: FailureTrace,
+        observer: ProductObserver,
+        prepare: Callable[[World], object] = lambda world: None,
+        instance_ids: Sequence[str] = (),
+    ) -> PolicyRun:
+        """Go through the failure trace with an observer of its own.
+
+        Args:
+            trace: the failures.
+            observer: sees each effect of the product.
+            prepare: called with the world before the job is submitted.
+            instance_ids: ids of the first instances, in the order of their launch.
+
+        Raises:
+            RuntimeError: the job did not begin to train, or a function of the product failed.
+        """
         conditions, profile, policy = trace.conditions, trace.profile, self.policy()
-        observer, store = ProductObserver(), ReportingStore()
+        store = ReportingStore()
         world = World(
             store=store,
             instances=profile.instances + self.spares,
@@ -142,7 +164,9 @@ class Production:
             nemesis=observer,
             fidelity=LARGE,
             diagnose=policy.diagnose,
+            lemons=self.lemons,
             seed=f"goodput/{profile.name}/{trace.seed}",
+            instance_ids=instance_ids,
         )
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)
@@ -153,6 +177,7 @@ class Production:
         for instance in world.model_instances():
             instance.tags[GROUP_TAG] = GROUP
         world.actions.on_message = operators.on_message
+        prepare(world)
         world.submit(profile.instances, profile.gpus)
         self._advance(world, trainer, trace.ends_s - trace.begins_s)
         unfinished = trainer.unfinished()

@@ -10,6 +10,8 @@ import typer
 from gpu_recovery_client.cli.confirmation import confirm
 from gpu_recovery_client.cli.options import Because, Yes, examples
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
+from gpu_recovery_client.cli.what_if import EXAMPLES as WHAT_IF_EXAMPLES
+from gpu_recovery_client.cli.what_if import what_if
 from gpu_recovery_client.render import fleet
 from gpu_recovery_client.texts import tr
 
@@ -67,6 +69,9 @@ def reset_breaker(context: typer.Context, yes: Yes = False, as_json: AsJson = Fa
     confirm(tr("Close the circuit breaker, so that held repairs begin?"), yes)
     with context.obj.client() as client:
         _print_fleet(client.reset_breaker(), as_json)
+
+
+app.command("what-if", epilog=examples(*WHAT_IF_EXAMPLES))(what_if)
 
 
 def redrive(

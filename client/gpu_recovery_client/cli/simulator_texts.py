@@ -100,6 +100,15 @@ FILES = (
     "the largest job wants {largest} GPUs, and there are {gpus}",
     "{name} has no {key}",
     "{what} needs {name}",
+    "a setting is written NAME=VALUE, not {value}",
+    "{path} cannot be read as a policy: {error}",
+    "it is no JSON: {error}",
+    "it does not describe records of gpu-recovery",
+    "version {value} of the records is unknown; this release reads {known}",
+    "version {value} of the replay facts is unknown",
+    "there is no event in it",
+    "there are records in this folder already",
+    "{name} must be a time",
 )
 """Forms of the messages about files, and about options that do not fit together. A general form is after others."""
 KINDS = re.compile(r"(?P<help>.+): (?P<kinds>\w+(?:, \w+)+)")

@@ -251,5 +251,21 @@ HELP = {
     "Task definition family of training jobs; may be repeated.": "训练作业的任务定义 family；可重复给出。",
     "The account is only read. A terminal asks for each setting and proposes what the account has. A script gives options; what it leaves out is taken from the account. An existing file keeps its lines and comments: only changed settings are replaced, after the difference is shown and confirmed (--yes in a script).": "对账户只读取。在终端上逐项询问，并以账户中的内容作为建议值。脚本用选项给出设置，没有给出的从账户中取得。已有文件的其他行和注释保持不变：先显示差异，确认后只替换有变化的设置（脚本中用 --yes）。",
     "With NAME the settings are those of its file, before and after the deployment. Without NAME they are those of the deployment that is selected. AWS is read with your own credentials, and nothing is changed. Only --health-check takes the instance out of use while the check runs. Exit code 0: nothing would fail, and every check was made.": "给出 NAME 时，部署前后都使用其设置文件中的设置。不给出 NAME 时，使用所选部署的设置。用您自己的凭证读取 AWS，不做任何修改。只有 --health-check 会在检查期间停用该实例。退出码 0：没有会出错的地方，且所有检查都已完成。",
+    "A setting of the policy to try.": "要试用的策略的一项设置。",
+    "The whole policy to try, as JSON or TOML.": "要试用的完整策略，JSON 或 TOML。",
+    "Collect the events since then, such as 30d or a date.": "收集此时以来的事件，例如 30d 或日期。",
+    "Replay the records in this folder; the API is not called.": "重放此目录中的记录；不调用 API。",
+    "Also save the collected records in this folder.": "同时把收集的记录保存到此目录。",
+    (
+        "Spare instances of each job. Default: those that the records show."
+    ): "每个作业的备用实例数。默认：记录中出现的备用实例。",
+    "Replay recorded incidents under another policy.": "在另一策略下重放记录的事故。",
+    (
+        "The production code decides again, in the simulator. First it replays the incidents under the recorded policy, "
+        "as a control, and lists each incident that it does not decide as recorded. Nothing in the account is changed."
+    ): (
+        "生产代码在模拟器中重新决策。先在记录的策略下重放事故作为对照，并列出每个与记录的决策不一致的事故。"
+        "账户中的任何内容都不会改变。"
+    ),
 }
 """Texts of the help by their English form."""

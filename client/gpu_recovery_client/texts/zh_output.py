@@ -454,5 +454,42 @@ OUTPUT = {
         "它的栈不显示以下设置；如果您的设置不同，请在文件中设置：{keys}"
     ),
     "{stack} is not deployed yet, so only the account was checked": "{stack} 尚未部署，因此只检查了账户",
+    "give --set or --policy: the policy to try": "请给出 --set 或 --policy：要试用的策略",
+    "give either --records or --save": "--records 和 --save 只能给出一个",
+    "{number} events since {since} were collected": "已收集 {since} 以来的 {number} 个事件",
+    (
+        "{events} events from {since} to {until}, {number} interruptions of a training"
+    ): "{since} 至 {until} 的 {events} 个事件，{number} 次训练中断",
+    "the policies are the same": "两个策略相同",
+    (
+        "Control: {same} of {number} replayed interruptions are decided as recorded"
+    ): "对照：重放的 {number} 次中断中有 {same} 次与记录的决策一致",
+    "{incident} cannot be replayed: {why}": "{incident} 无法重放：{why}",
+    "recorded": "记录",
+    "replayed": "重放",
+    "FIGURE": "指标",
+    "RECORDED POLICY": "记录的策略",
+    "NEW POLICY": "新策略",
+    "CHANGE": "变化",
+    "interruptions": "中断",
+    "reboots": "重启",
+    "replacements": "更换",
+    "health checks": "健康检查",
+    "quarantines": "隔离",
+    "wrongful evictions": "误移出",
+    "calls for an operator": "需要运维人员处理",
+    "minutes lost, {cause}": "损失的分钟数，{cause}",
+    (
+        "ETTR changes by {points} points ({low} to {high}: {over})"
+    ): "ETTR 变化 {points} 个百分点（{low} 至 {high}：{over}）",
+    "{changed} of {number} incidents would have gone otherwise": "{number} 次事故中有 {changed} 次的经过会不同",
+    "minutes down": "停机分钟数",
+    "the same figures": "指标相同",
+    "(its control was not decided as recorded)": "（其对照与记录的决策不一致）",
+    "recorded policy": "记录的策略",
+    "new policy": "新策略",
+    "no such decision": "没有这样的决策",
+    "Assumptions, where the records do not tell": "记录没有说明之处的假设",
+    "Bounds": "局限",
 }
 """Texts of the output and hints of errors by their English form."""

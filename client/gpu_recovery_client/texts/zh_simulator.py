@@ -91,6 +91,17 @@ SIMULATOR = {
     "it has not the form of the trace ({error})": "不符合该记录的格式（{error}）",
     "{kind} without a begin, or no event of the trace": "{kind} 没有开始，或不是该记录的事件",
     "there is no incident in it": "其中没有事故",
+    "a setting is written NAME=VALUE, not {value}": "设置应写作 NAME=VALUE，而不是 {value}",
+    "{path} cannot be read as a policy: {error}": "{path} 无法作为策略读取：{error}",
+    "it is no JSON: {error}": "不是 JSON：{error}",
+    "it does not describe records of gpu-recovery": "它不是 gpu-recovery 的记录",
+    (
+        "version {value} of the records is unknown; this release reads {known}"
+    ): "记录的版本 {value} 未知；本版本可读取 {known}",
+    "version {value} of the replay facts is unknown": "重放事实的版本 {value} 未知",
+    "there is no event in it": "其中没有事件",
+    "there are records in this folder already": "此目录中已有记录",
+    "{name} must be a time": "{name} 必须是时间",
     "it has not as many fields as the header": "字段数与表头不同",
     "{name} is missing; an incident has {known}": "缺少 {name}；一条事故有 {known}",
     "{name} is not known; an incident has {known}": "{name} 未知；一条事故有 {known}",

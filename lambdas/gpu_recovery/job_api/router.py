@@ -17,6 +17,7 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes import (
     dead_letters,
     diagnoses,
+    event_records,
     events,
     fleet,
     fleet_map,
@@ -66,6 +67,7 @@ _RESOURCE_ROUTES = (
     *dead_letters.ROUTES,
     *gpu_locks.ROUTES,
     *events.ROUTES,
+    *event_records.ROUTES,
     *incidents.ROUTES,
     *timeline.ROUTES,
     *summary.ROUTES,

@@ -48,9 +48,13 @@ class Ids:
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._counts: dict[str, int] = {}
+        self.given: dict[str, list[str]] = {}
+        """The next ids by kind, where ids of another record are used again. Then ids are generated."""
 
     def hex(self, kind: str, digits: int = 32) -> str:
         """Return the next id of `kind` with `digits` hexadecimal digits."""
+        if self.given.get(kind):
+            return self.given[kind].pop(0)
         self._counts[kind] = self._counts.get(kind, 0) + 1
         text = f"{self._seed}/{kind}/{self._counts[kind]}"
         return hashlib.sha256(text.encode()).hexdigest()[:digits]

@@ -17,6 +17,8 @@ NAME_CHARACTERS_MAX = 255
 """Upper bound of the characters of an id or a name."""
 LISTED_MAX = 16
 """Upper bound of the names in a list."""
+REPLAY_CHARACTERS_MAX = 20_000
+"""Characters of replay facts that the history keeps; longer ones are left out. Those of 64 ranks have 4,000."""
 VERSION_MAX = 9_999_999_999
 """Upper bound of a version: keys have ten digits for it."""
 
@@ -84,6 +86,7 @@ class RecordedEvent:
     since:       time from which the record had that status; None if it is not known.
     opened_at:   start of the incident; None if there is none, or it is not known.
     gpus:        GPUs of the job, or of the instance.
+    replay:      replay facts of the decision (`core.replay_facts`); None for an event of an older release.
     """
 
     kind: EventKind
@@ -108,6 +111,7 @@ class RecordedEvent:
     check_id: str = ""
     message: Message | None = None
     kept_until: datetime | None = None
+    replay: Mapping[str, Any] | None = None
 
     @property
     def event_id(self) -> str:
@@ -124,7 +128,7 @@ _KEPT = frozenset(
     {
         *("job_id", "instance_id", "attempt", "before", "after", "since", "at", "reason", "version", "incident_id"),
         *("opened_at", "user", "priority", "instances", "gpus", "failure", "diagnosis", "check_id", "message"),
-        "kept_until",
+        *("kept_until", "replay"),
     }
 )
 """Fields of an event's data that the history keeps."""
@@ -145,6 +149,8 @@ def text_of(detail_type: str, detail: Mapping[str, Any], sent_at: str) -> str:
     kept = {name: value for name, value in sorted(data.items()) if name in _KEPT and value is not None}
     if isinstance(kept.get("reason"), str):
         kept["reason"] = kept["reason"][:REASON_CHARACTERS_MAX]
+    if "replay" in kept and len(json.dumps(kept["replay"])) > REPLAY_CHARACTERS_MAX:
+        del kept["replay"]
     document = {"type": detail_type, "decision": metadata.get("causation_id"), "data": kept}
     if "at" not in kept:
         document["sent_at"] = sent_at
@@ -197,6 +203,7 @@ def _event(document: Mapping[str, Any], data: Mapping[str, Any]) -> RecordedEven
         check_id=_text(data, "check_id"),
         message=_message(data.get("message")),
         kept_until=_time(data, "kept_until"),
+        replay=None if data.get("replay") is None else _object(data["replay"], "replay"),
     )
 
 

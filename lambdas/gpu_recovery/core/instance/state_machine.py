@@ -48,6 +48,7 @@ from gpu_recovery.core.instance.record import BEING_REPAIRED, PRESENT, EcsStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.published_events import with_instance_facts
+from gpu_recovery.core.replay_facts import instance_facts
 from gpu_recovery.core.state_machine import (
     Decision,
     DecisionContext,
@@ -201,6 +202,7 @@ def _with_effects(
             "before": instance.status if instance.version else None,
             "version": instance.version + 1,
             "incident_id": step.changes.get("incident_id") or instance.incident_id or None,
+            "replay": instance_facts(event),
         }
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
     step = replace(step, commands=with_instance_facts(step.commands, instance, step.changes, context.now))

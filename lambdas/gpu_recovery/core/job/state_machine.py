@@ -37,6 +37,7 @@ from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.usage import quota_change, usage_changes
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.published_events import with_job_facts
+from gpu_recovery.core.replay_facts import job_facts
 from gpu_recovery.core.state_machine import (
     Decision,
     DecisionContext,
@@ -175,6 +176,7 @@ def decision_after(
             "incident_id": step.changes.get("incident_id") or job.incident_id,
         }
         records = _archive_command(job, event, step) if policy.record_attempts else ()
+        data["replay"] = job_facts(job, event, policy)
         given = (*step.commands, commands.PublishEvent("Job State Changed", data), *records)
         moved = replace_fields(job, {**step.changes, "status": step.status})
         accounts = {"incident_at": incident_since(job, moved, now), **usage_changes(job, event, step, now)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from gpu_recovery.core.event_history.incidents import IncidentOutcome
 from gpu_recovery.core.event_history.recorded_event import EventKind
@@ -62,6 +62,13 @@ class Events(ResponseModel):
 
     events: list[Event]
     next_cursor: str
+
+
+class EventRecords(ResponseModel):
+    """A page of events as they are stored, the oldest first."""
+
+    records: list[dict[str, Any]]
+    next_cursor: str | None
 
 
 class Phase(ResponseModel):

@@ -1,0 +1,54 @@
+"""Recorded runs of the simulator: what a deployment of the simulated world would have in its event history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpu_recovery.core.event_history.recorded_event import event_of
+from gpu_recovery.core.policy import RecoveryPolicy
+
+from simulator.goodput.assumptions_file import read
+from simulator.goodput.failure_trace import FailureTrace
+from simulator.replay.player import Played, play
+from simulator.replay.records import Records
+from simulator.replay.sample_records import INSTANCES, sample_policy, sample_trace, save
+
+DAYS, FAILURES = 6, 6
+ASSUMPTIONS = read()
+
+
+def trace_of(seed: int) -> FailureTrace:
+    """The drawn failures of a small job."""
+    return sample_trace(seed, DAYS, FAILURES)
+
+
+def policy(**settings: Any) -> RecoveryPolicy:
+    """The policy of the recorded runs, with these settings changed."""
+    return replace(sample_policy(), **settings)
+
+
+def direct(trace: FailureTrace, under: RecoveryPolicy, *, agents: bool = False, spares: int = 1) -> Played:
+    """A run of the simulator, with its records."""
+    return play(trace, under, instances=INSTANCES + spares, agents=agents, reports_progress=agents)
+
+
+@cache
+def run_of(seed: int, agents: bool = False) -> Played:
+    """A run under the policy of the recorded runs."""
+    settings = {"restart_in_place": True} if agents else {}
+    return direct(trace_of(seed), policy(**settings), agents=agents)
+
+
+def records_of(texts: tuple[str, ...], until: datetime | None) -> Records:
+    """The stored events as the records of an account, collected at `until`."""
+    events = tuple(event_of(text) for text in texts)
+    return Records("records", events[0].at, until or events[-1].at, events)
+
+
+def saved(folder: Path, played: Played) -> Path:
+    """The folder, with the records of a run in it."""
+    return save(folder, played)
