@@ -157,8 +157,8 @@ OF_ELASTIC_JOBS = {
 class EveryDeclaredTargetIsReached(Rule):
     """What a row of `machine` says it may lead to is led to by some record and some event.
 
-    No explored record has warm spares, and none is elastic. Their rows are walked by `tests/core/job/test_warm_spares.py`
-    and `tests/core/job/test_growth.py`.
+    No explored record has warm spares, and none is elastic. Their rows are walked by
+    `tests/core/job/test_warm_spares.py` and `tests/core/job/test_growth.py`.
     """
 
     def __init__(self, machine: Any) -> None:

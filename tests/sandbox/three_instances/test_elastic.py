@@ -1,4 +1,4 @@
-"""An elastic job as deployed: real processes go on with two ranks while an instance reboots, and with three after it."""
+"""An elastic job as deployed: real processes go on with two ranks while an instance reboots, and with three later."""
 
 from __future__ import annotations
 
