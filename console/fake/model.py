@@ -85,6 +85,8 @@ class Deployment:
             "asked_priority": list(Priority)[number % len(Priority)].name,
             "backend": "ecs",
             "nnodes": GANG,
+            "nnodes_min": None,
+            "width": GANG if running else None,
             "n_gpus_per_node": GPUS,
             "task_definition": "gpu-training:1",
             "origin": "submitted",

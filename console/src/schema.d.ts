@@ -1605,7 +1605,10 @@ export interface components {
             n_gpus_per_node: number;
             name: string | null;
             next_run_at: string | null;
+            /** @description Number of instances; of an elastic job the largest number. */
             nnodes: number;
+            /** @description Smallest number of instances of an elastic job. */
+            nnodes_min: number | null;
             origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
@@ -1634,6 +1637,8 @@ export interface components {
             timeout_warnings: components["schemas"]["TimeoutWarning"][];
             user: string;
             warm_spares: string[];
+            /** @description Number of instances of the current or last attempt. null: there is none. */
+            width: number | null;
             workload: string;
         };
         /** @description A decision about a job, with its reason. */
@@ -1673,7 +1678,10 @@ export interface components {
             job_id: string;
             n_gpus_per_node: number;
             name: string | null;
+            /** @description Number of instances; of an elastic job the largest number. */
             nnodes: number;
+            /** @description Smallest number of instances of an elastic job. */
+            nnodes_min: number | null;
             origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
@@ -1685,6 +1693,8 @@ export interface components {
             /** Format: date-time */
             status_at: string;
             user: string;
+            /** @description Number of instances of the current or last attempt. null: there is none. */
+            width: number | null;
         };
         /** @description A training job: `nnodes` instances with `n_gpus_per_node` GPUs each, and a rank on every instance. */
         JobSpec: {
@@ -1707,7 +1717,10 @@ export interface components {
             model_id?: string | null;
             n_gpus_per_node: number;
             name?: string | null;
-            nnodes: number;
+            nnodes: number | {
+                max: number;
+                min: number;
+            };
             overrides?: string[] | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
             progress_timeout_s?: number | null;
@@ -1749,7 +1762,10 @@ export interface components {
             n_gpus_per_node: number;
             name: string | null;
             next_run_at: string | null;
+            /** @description Number of instances; of an elastic job the largest number. */
             nnodes: number;
+            /** @description Smallest number of instances of an elastic job. */
+            nnodes_min: number | null;
             origin: components["schemas"]["Origin"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
@@ -1763,6 +1779,8 @@ export interface components {
             status_at: string;
             task_definition: string;
             user: string;
+            /** @description Number of instances of the current or last attempt. null: there is none. */
+            width: number | null;
             workload: string;
         };
         /** @description A page of jobs. */
@@ -2208,7 +2226,10 @@ export interface components {
             group: string;
             job_id: string;
             name: string | null;
+            /** @description Number of instances that the job has. */
             nodes: number;
+            /** @description Largest number of instances of an elastic job. */
+            nodes_max: number | null;
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             /** Format: date-time */
@@ -2356,7 +2377,10 @@ export interface components {
             group: string;
             job_id: string;
             name: string | null;
+            /** @description Number of instances; of an elastic job the largest number. */
             nodes: number;
+            /** @description Smallest number of instances of an elastic job. */
+            nodes_min: number | null;
             position: number | null;
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";

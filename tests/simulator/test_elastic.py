@@ -19,11 +19,12 @@ from tests import tiers
 POLICY = replace(PRESETS[Preset.ADAPTIVE], pending_retry_s=1)
 SAVES = JobBehaviour(NoticeBehaviour.SAVES)
 RANGE = {"min": 2, "max": 4}
+DAY_S = 86_400.0
 
 
 def running(instances: int = 4, policy: Any = POLICY, **more: Any) -> tuple[World, str]:
     """A world whose job of 2 to 4 instances has run for a minute on as many as it got."""
-    world = World(instances=instances, policy=policy, agents=True, diagnose=True)
+    world = World(instances=instances, policy=policy, agents=True, diagnose=True, train_s=DAY_S)
     job_id = world.submit(nnodes=RANGE, **more)
     world.training.habits[job_id] = SAVES
     world.until_status(job_id, JobStatus.RUNNING)
@@ -144,6 +145,19 @@ def test_a_user_may_end_a_job_that_grows(ends: str) -> None:
     status = JobStatus.CANCELED if ends == "cancel" else JobStatus.SUSPENDED
     world.until_status(job_id, status)
     world.until(lambda: not any(job_id in one.claims for one in world.instances()), "a claim is left", 120)
+
+
+def test_a_job_that_returns_only_to_its_own_instances_grows_as_well() -> None:
+    """The policy `relaunch_on_same_instances` holds for recoveries."""
+    world = World(instances=4, policy=replace(PRESETS[Preset.CLASSIC], pending_retry_s=1), agents=True)
+    other = world.submit(nnodes=2)
+    world.until_status(other, JobStatus.RUNNING)
+    job_id = world.submit(nnodes=RANGE)
+    world.training.habits[job_id] = SAVES
+    runs_on(world, job_id, 2, 600)
+    world.finish(other)
+    runs_on(world, job_id, 4, 1200)
+    succeeds(world, job_id)
 
 
 def test_a_job_that_needs_all_its_instances_waits_for_the_repair() -> None:

@@ -25,6 +25,8 @@ POLICY = {
     "relapse_window_s": 1,  # one test after the other breaks the GPU of an instance
     "preemption_protect_s": 1,
     "demote_after_s": 5,
+    "elastic_wait_s": 5,
+    "elastic_grow_every_s": 5,
 }
 PERMITTED = {"ana/ABOVE_NORMAL/*": 9, "bob/ABOVE_NORMAL/*": 9, "bob/HIGH/*": 9}
 """Quotas that let users ask for more than NORMAL, for more instances than there are."""

@@ -184,7 +184,7 @@ def waiting_job(
         recovering=entry.recovering,
         last=entry.instances if entry.recovering else (),
         suspects=entry.suspects,
-        own_only=entry.recovering and policy.relaunch_on_same_instances,
+        own_only=entry.recovering and policy.relaunch_on_same_instances and not entry.grows,
         repairing=entry.repairing,
         runs_for_s=entry.lasts_s(known.p90_s if known is not None else None, entry.ran_s),
         median_s=entry.lasts_s(known.median_s, entry.ran_s) if known is not None else None,
