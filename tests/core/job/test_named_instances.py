@@ -226,10 +226,19 @@ def test_the_lists_are_bounded() -> None:
     for number in range(2 * LONG.suspect_window):
         ids = (f"i-{number:04}", *IDS[1:])
         record = lasts(applied(passes(named(record, 0, ids), ids[0])), (SPARES[0], *IDS[1:]))
-        ids = (IDS[0], f"i-{number:04}b", *IDS[2:])
-        record = lasts(without_signs(ended(record, 1, ids)), IDS)
-    for entries in (record.suspicions, record.avoided):
-        assert len(entries) <= LONG.suspect_window
+    assert len(record.suspicions) <= LONG.suspect_window
+    full = tuple(FirstEnd(1, 10 + number, f"i-{number:04}") for number in range(LONG.suspect_window))
+    record = replace(running(queued(LONG, spec=SPEC)), avoided=full, left_out={"i-new": 3})
+    avoided = named_instances.after_stable_run(record, LONG)["avoided"]
+    assert len(avoided) == LONG.suspect_window and avoided[-1].instance_id == "i-new"
+
+
+def test_named_instances_that_were_repaired_displace_no_suspect() -> None:
+    """Nine in ten are repaired. The suspects among them are few, and they count for longer."""
+    record = applied(passes(named(queued(LONG, spec=SPEC), 0), IDS[0]))
+    for number in range(2 * LONG.suspect_window):
+        record = lasts(named(record, 1, (SPARES[0], f"i-{number:04}", *IDS[2:])), (*SPARES, *IDS[2:]))
+    assert used_last(record) == (IDS[0],) and len(record.suspicions) <= LONG.suspect_window + 1
 
 
 # -- whom the evidence is against --------------------------------------------------------------------------------------
@@ -288,6 +297,16 @@ def test_a_first_end_of_the_same_rank_elsewhere_ends_the_suspicion() -> None:
 def test_a_cause_that_a_program_can_have_names_no_instance(cause: Cause) -> None:
     """Whatever such a result says of an instance, its check decides."""
     assert not any(one.named for one in applied(gpu_fault(ended(queued(LONG, spec=SPEC), 1), 1, cause)).suspicions)
+
+
+def test_a_rank_that_hangs_is_checked_and_names_nobody() -> None:
+    """Its program may hang as well as its GPU."""
+    record = ended(queued(LONG, spec=SPEC), 1)
+    hangs = DiagnosisResult(1, Cause.WORKER_HANG, "rank 1", (IDS[1],), Remedy.CHECK, 90, True, "the others wait for it")
+    decision = tell(record, events.Diagnosed(at=NOW, attempt=1, conclusion=hangs), LONG)
+    (told,) = orders(decision, commands.TellInstance)
+    assert not told.event.named and not applied(decision).suspicions
+    assert used_last(applied(decision)) == (IDS[1],)
 
 
 def test_only_a_sign_that_no_program_can_cause_names_an_instance() -> None:

@@ -67,7 +67,8 @@ def passed(job: Job, event: events.NamedInstancePassed, context: DecisionContext
     else:
         told += "; it is used last, until a stable run with it"
     reason = job.reason.partition(_NOTE)[0] + _NOTE + told
-    return Step(job.status, reason, {"suspicions": tuple(after.get(id(one), one) for one in job.suspicions)})
+    suspicions = tuple(after.get(id(one), one) for one in job.suspicions)
+    return Step(job.status, reason, {"suspicions": repeat_offender.bounded(suspicions, context.policy)})
 
 
 def _is_awaited(suspicion: Suspicion, event: events.NamedInstancePassed) -> bool:

@@ -20,6 +20,7 @@ apply.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -168,13 +169,18 @@ def updated_suspicions(job: Job, results: Mapping[str, Checked], policy: Recover
 
 
 def bounded(suspicions: tuple[Suspicion, ...], policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
-    """Return the newest suspicions of each of the two kinds, at most `suspect_window` of a kind."""
-    newest = [
-        one
-        for named in (False, True)
-        for one in [one for one in suspicions if one.named is named][-policy.suspect_window :]
-    ]
-    return tuple(one for one in suspicions if any(one is kept for kept in newest))
+    """Return the newest suspicions of each kind, at most `suspect_window` of a kind.
+
+    The kinds: repaired instances, named instances that passed their check, and other named instances. Most of the last
+    are repaired, and they must not displace those that passed.
+    """
+    newest: list[Suspicion] = []
+    count: Counter[tuple[bool, bool]] = Counter()
+    for one in reversed(suspicions):
+        count[one.named, one.passed] += 1
+        if count[one.named, one.passed] <= policy.suspect_window:
+            newest.append(one)
+    return tuple(reversed(newest))
 
 
 def suspicion_note(job: Job, after: tuple[Suspicion, ...]) -> str:
