@@ -1,0 +1,1 @@
+../../../gpu_recovery_agent/parsers/__init__.py

@@ -1,0 +1,1 @@
+../../../../health_check/recovery_action.py
