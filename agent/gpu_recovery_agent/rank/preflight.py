@@ -89,8 +89,9 @@ class Preflight:
         return next((step for step in self.steps if step.ends_rank), None)
 
     def report(self, rank: RankIdentity) -> dict[str, Any]:
-        """Return the observation for the agent: a line of about 1.5 KB."""
+        """Return the observation for the agent: a line of 2 KB at most. The agent reports a failure at once."""
         return {
+            **({"urgent": True} if self.failure is not None else {}),
             "type": "preflight",
             "id": f"preflight-{rank.rank}-{rank.attempt}-{os.getpid()}",
             "job": rank.job,
