@@ -122,6 +122,12 @@ WHOLE: dict[str, dict[str, Any]] = {
     "nccl": {"line": "NCCL WARN timeout"},
     "written": {"part": 1, "lines": ["epoch 1", "ValueError: no"]},
     "timeouts": {"variables": [{"name": "NCCL_TIMEOUT", "value": 3600}, {"name": "DEEPSPEED_TIMEOUT", "value": 30}]},
+    "preflight": {
+        "steps": [
+            {"name": "a", "result": "passed", "seconds": 0.5, "sentence": "so", "error": "e", "value": 4.5},
+            {"name": "b", "result": "not_run", "seconds": 0.0, "sentence": "so", "error": "e", "value": 0.0},
+        ],
+    },
     "flight": {
         "group": "0",
         "members": [0, 1],
