@@ -1196,6 +1196,7 @@ export interface components {
             decisions: components["schemas"]["JobDecision"][];
             job_id: string;
             pending: components["schemas"]["Foresight"] | null;
+            preflight: components["schemas"]["PreflightResults"] | null;
             reason: string;
             status: components["schemas"]["JobStatus"];
             timeout_warnings: components["schemas"]["TimeoutWarning"][];
@@ -1607,6 +1608,7 @@ export interface components {
             next_run_at: string | null;
             nnodes: number;
             origin: components["schemas"]["Origin"];
+            preflight: components["schemas"]["Preflight"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             progress_timeout_s: number | null;
@@ -1709,6 +1711,7 @@ export interface components {
             name?: string | null;
             nnodes: number;
             overrides?: string[] | null;
+            preflight?: ("off" | "quick") | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
             progress_timeout_s?: number | null;
             restart_in_place?: boolean | null;
@@ -2020,6 +2023,41 @@ export interface components {
             until: string | null;
         };
         /**
+         * @description What the wrapper of a rank tests in its container before the training starts.
+         * @enum {string}
+         */
+        Preflight: "off" | "quick";
+        /** @description A step of the preflight of a rank that did not pass, or an instance that differs from the others. */
+        PreflightResult: {
+            instance_id: string;
+            rank: number;
+            result: components["schemas"]["StepResult"];
+            seconds: number;
+            sentence: string;
+            step: string;
+        };
+        /** @description Results of the preflight of the present attempt. */
+        PreflightResults: {
+            /** @description Instances that are checked first after a failure, and why. */
+            apart: {
+                [key: string]: string;
+            };
+            attempt: number;
+            /** @description Number of ranks on which each step was not run. */
+            not_run: {
+                [key: string]: number;
+            };
+            others: components["schemas"]["PreflightResult"][];
+            /** @description Number of ranks on which each step passed. */
+            passed: {
+                [key: string]: number;
+            };
+            /** @description Ranks whose results were read. Of a large gang the first ranks. */
+            ranks: number;
+            /** @description Ranks of these that have reported. */
+            reported: number;
+        };
+        /**
          * @description The two ready-made policies.
          * @enum {string}
          */
@@ -2234,6 +2272,11 @@ export interface components {
          * @enum {string}
          */
         ScopeKind: "gpu" | "rank" | "worker" | "instance" | "rack" | "job";
+        /**
+         * @description Result of a step of the preflight. A step that was not run has not passed.
+         * @enum {string}
+         */
+        StepResult: "passed" | "failed" | "not_run" | "inconclusive";
         /** @description Figures of the last days, by day, user or priority. */
         Summary: {
             as_of: string | null;

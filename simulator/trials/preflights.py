@@ -29,7 +29,7 @@ Draw = random.Random
 def scenario_of(seed: int) -> Scenario:
     """Draw the scenario of the seed. Every second run has warm spares, every third no restart in place."""
     draw = Draw(f"preflight {seed}")
-    scenario = (warm_spares if seed % 2 else in_place).scenario_of(seed)
+    scenario = warm_spares.scenario_of(seed) if seed % 2 else in_place.scenario_of(seed)
     policy = {**scenario.cluster.policy, "preflight": "quick"}
     if seed % 3 == 0:
         policy["restart_in_place"] = False

@@ -15,6 +15,8 @@ from typing import Any
 ELEMENTS = 2**24
 """Elements of 4 bytes on each GPU: 64 MiB, so that the transfer and not the start of the kernels takes the time."""
 ROUNDS = 5
+ERRORS = (RuntimeError, OSError, ValueError, TypeError, AttributeError)
+"""Errors of PyTorch and of its libraries. They are a result; any other ends this program."""
 
 
 def loopback(torch: Any, count: int) -> dict[str, Any]:
@@ -56,12 +58,12 @@ def main() -> None:
     """Run the all-reduce and print its result. The first argument is the number of GPUs."""
     try:
         import torch  # noqa: PLC0415 - without PyTorch there is no result
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         print(json.dumps({"absent": f"the image has no PyTorch: {error}"[:200]}))
         return
     try:
         result = loopback(torch, int(sys.argv[1]))
-    except Exception as error:  # noqa: BLE001 - every error is a result
+    except ERRORS as error:
         result = {"error": f"{type(error).__name__}: {error}"[:400]}
     print("\n" + json.dumps(result))
 

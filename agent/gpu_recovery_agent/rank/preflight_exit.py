@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any, Protocol
 
 from .delivery import DELIVERED_WITHIN_S, Delivery
-from .hold import HOLD, attempt_of
+from .files import RankIdentity
+from .hold import HOLD, Order, attempt_of
 from .preflight import PREFLIGHT_FAILED, Preflight, run_preflight
 from .preflight_program import Interrupted
 from .process import Ended
 from .settings import rank_timeouts
 
-if TYPE_CHECKING:
-    from .wrapper import RankFiles
+
+class Files(Protocol):
+    """The files of a rank, as `wrapper.RankFiles` writes them."""
+
+    rank: RankIdentity | None
+
+    def begin(self, command_pid: int) -> None:
+        """Write which processes run."""
+
+    def order(self) -> Order | None:
+        """Return the agent's order for this rank; None if there is none."""
+
+    def end(self, ended: Ended, more: Mapping[str, Any]) -> None:
+        """Write how the rank ended."""
+
+    def remove(self) -> None:
+        """Remove the running file."""
+
+    def socket(self) -> Path | None:
+        """Return the path of the agent's socket; None if no socket is configured."""
 
 
 def status_before_start(
-    environment: Mapping[str, str], files: RankFiles, is_first: bool, say: Callable[[str], None]
+    environment: Mapping[str, str], files: Files, is_first: bool, say: Callable[[str], None]
 ) -> int:
     """Test the container before the command starts. Return 0, or the exit status of a rank that does not start.
 
@@ -56,7 +76,7 @@ def status_before_start(
     return PREFLIGHT_FAILED
 
 
-def _report(files: RankFiles, found: Preflight, within_s: float) -> bool:
+def _report(files: Files, found: Preflight, within_s: float) -> bool:
     """Send the results to the agent. Return whether the server had them within `within_s` seconds."""
     rank, path = files.rank, files.socket()
     if rank is None or path is None:

@@ -77,7 +77,7 @@ class Driver:
     is_read: bool = False
 
     @property
-    def silence(self) -> Finding | None:
+    def unanswered(self) -> Finding | None:
         """Return the result of every step that needs an answer, if there is none; None if there is an answer."""
         if self.absent:
             return Finding(NOT_RUN, "the container has no nvidia-smi")
@@ -126,8 +126,8 @@ def gpu_count(driver: Driver, environment: Mapping[str, str]) -> Finding:
         return Finding(FAILED, f"the driver cannot reach {len(driver.lost)} GPU(s)", driver.lost[0])
     if driver.answer.code == OFF_THE_BUS:
         return Finding(FAILED, "nvidia-smi says that a GPU is off the bus", driver.answer.last_line)
-    if driver.silence is not None:
-        return driver.silence
+    if driver.unanswered is not None:
+        return driver.unanswered
     if wanted is None:
         return Finding(NOT_RUN, "GPUS_PER_NODE does not say how many GPUs the job reserved")
     given = given_gpus(environment)
@@ -150,8 +150,8 @@ def given_gpus(environment: Mapping[str, str]) -> list[str] | None:
 
 def recovery_action(driver: Driver, environment: Mapping[str, str]) -> Finding:
     """Read the recovery action of each GPU of the container, by the table of the node agent and the health check."""
-    if driver.silence is not None:
-        return driver.silence
+    if driver.unanswered is not None:
+        return driver.unanswered
     given = {name for name in given_gpus(environment) or () if name.startswith("GPU-")}
     gpus = [gpu for gpu in driver.gpus if not given or gpu.uuid in given]
     asked = [gpu for gpu in gpus if gpu.action.asks]
@@ -168,8 +168,8 @@ def recovery_action(driver: Driver, environment: Mapping[str, str]) -> Finding:
 
 def nvlink_fabric(driver: Driver) -> Finding:
     """Read the state of the NVLink fabric of each GPU. GPUs without a fabric have none."""
-    if driver.silence is not None:
-        return driver.silence
+    if driver.unanswered is not None:
+        return driver.unanswered
     known = [gpu.fabric for gpu in driver.gpus if gpu.fabric and not gpu.fabric.startswith("N/A")]
     if not known:
         return Finding(NOT_RUN, "the driver names no NVLink fabric")

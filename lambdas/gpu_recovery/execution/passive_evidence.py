@@ -65,7 +65,7 @@ def _apart_in_preflight(context: ExecutionContext, job: Job, plan: Plan) -> Mapp
     buffers = context.store.observations_of(job.job_id, plan.attempt, tuple(dict.fromkeys(plan.instances)))
     reports = preflight.newest(report for buffer in buffers.values() for report in buffer.reports)
     failed = {name: step for name, report in reports.items() if (step := preflight.proof_of(report)) is not None}
-    apart = {name: witness.sentence for name, witness in preflight.witnesses(reports).items()}
+    apart = {name: difference.sentence for name, difference in preflight.differences(reports).items()}
     return apart | {name: f"its preflight failed: {step.name}: {step.sentence}" for name, step in failed.items()}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_recovery.core.diagnosis.observations import PreflightReport, StepResult
-from gpu_recovery.core.diagnosis.preflight import newest, proof_of, witnesses
+from gpu_recovery.core.diagnosis.preflight import differences, newest, proof_of
 from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.recovery import Recovery
@@ -57,7 +57,7 @@ def preflight_view(recovery: Recovery, job: Job) -> dict[str, Any] | None:
 
 def _apart(reports: Mapping[str, PreflightReport]) -> dict[str, str]:
     """Return the instances that a failure of the attempt would have checked first, with the reason."""
-    found = {place: witness.sentence for place, witness in witnesses(reports).items()}
+    found = {place: difference.sentence for place, difference in differences(reports).items()}
     for place, report in reports.items():
         if (step := proof_of(report)) is not None:
             found[place] = f"its preflight failed: {step.name}: {step.sentence}"

@@ -1,4 +1,4 @@
-"""What the preflight of a gang says about its instances: proofs, witnesses, and steps that say nothing."""
+"""What the preflight of a gang says about its instances: proofs, differences, and steps that say nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.observations import ExitReport, PreflightReport, PreflightStep, StepResult
-from gpu_recovery.core.diagnosis.preflight import newest, proof_of, witnesses
+from gpu_recovery.core.diagnosis.preflight import differences, newest, proof_of
 from gpu_recovery.core.diagnosis.rules import preflights
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
@@ -31,7 +31,7 @@ def _value(one: Any) -> float | None:
 
 
 def apart(*reports: PreflightReport) -> set[str]:
-    return set(witnesses(newest(reports)))
+    return set(differences(newest(reports)))
 
 
 @pytest.mark.parametrize("step", ["gpu_count", "recovery_action", "nccl_loopback"])
@@ -111,7 +111,7 @@ def test_the_newest_report_of_an_instance_counts() -> None:
     assert newest([nowhere]) == {}
 
 
-def test_a_witness_alone_decides_nothing() -> None:
+def test_a_difference_alone_decides_nothing() -> None:
     """It supports the cause at its place, and the proof of another instance decides."""
     reports = [report(0, nccl_loopback=INCONCLUSIVE), *(report(node, nccl_loopback=PASSED) for node in (1, 2, 3))]
     assert rows(found_by(preflights.RULES, reports)) == {"preflight-apart"}

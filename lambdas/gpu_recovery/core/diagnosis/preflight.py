@@ -1,8 +1,8 @@
 """What the preflight reports of a gang say after a failure of the attempt.
 
 The wrapper of a rank decides alone whether its training starts. A failed step of `PROOFS` is a proof, and the rank has
-ended for it. Any other result is a witness: it decides nothing alone, and names the instances to check first. A result
-counts as a witness only if the same step has a better result on at least half of the other instances. What is the same
+ended for it. Any other result is evidence: it decides nothing alone, and names the instances to check first. A result
+names an instance only if the same step has a better result on at least half of the other instances. What is the same
 everywhere comes from the image or the settings. A step that was not run is no result.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from statistics import median
 
 from gpu_recovery.core.diagnosis.observations import Observation, PreflightReport, PreflightStep, StepResult
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -27,7 +26,7 @@ COMPARED_MIN = 3
 
 
 @frozen_dataclass()
-class Witness:
+class Difference:
     """A result that sets an instance apart. `sentence` says what was seen."""
 
     report_id: str
@@ -60,17 +59,17 @@ def proof_of(report: PreflightReport) -> PreflightStep | None:
     return next(failed, None)
 
 
-def witnesses(reports: Mapping[str, PreflightReport]) -> dict[str, Witness]:
+def differences(reports: Mapping[str, PreflightReport]) -> dict[str, Difference]:
     """Return what sets instances apart from the others of their gang, by instance.
 
     Args:
         reports: the newest preflight report of each instance.
     """
-    found: dict[str, Witness] = {}
+    found: dict[str, Difference] = {}
     for name in dict.fromkeys(step.name for report in reports.values() for step in report.steps):
         steps = {place: step for place, report in reports.items() for step in report.steps if step.name == name}
         for place, sentence in {**_by_number(name, steps), **_by_result(steps)}.items():
-            found.setdefault(place, Witness(reports[place].report_id, name, sentence))
+            found.setdefault(place, Difference(reports[place].report_id, name, sentence))
     return found
 
 
@@ -91,7 +90,7 @@ def _by_number(name: str, steps: Mapping[str, PreflightStep]) -> dict[str, str]:
     if len(values) < COMPARED_MIN or name not in (COUNTED, SPEED):
         return {}
     if name == SPEED:
-        usual = median(values.values())
+        usual = sorted(values.values())[len(values) // 2]
         slow = {place: value for place, value in values.items() if value < SLOW_SHARE * usual}
         return {place: f"its preflight: an all-reduce had {value:g} GB/s of {usual:g}" for place, value in slow.items()}
     most, number = Counter(values.values()).most_common(1)[0]

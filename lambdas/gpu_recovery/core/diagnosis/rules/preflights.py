@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import PreflightReport
-from gpu_recovery.core.diagnosis.preflight import COUNTED, newest, proof_of, witnesses
+from gpu_recovery.core.diagnosis.preflight import COUNTED, differences, newest, proof_of
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind, Weight
 
 SOURCE = "the recovery loop"
 """Source of these rules, as documents name it."""
 CAUSES: Mapping[str, Cause] = {COUNTED: Cause.RDMA}
-"""Cause that a witness supports, by step. Every other step is about the GPUs."""
+"""Cause that a difference supports, by step. Every other step is about the GPUs."""
 
 
 def _failed(case: Case) -> Iterator[Match]:
@@ -31,11 +31,11 @@ def _failed(case: Case) -> Iterator[Match]:
 
 def _apart(case: Case) -> Iterator[Match]:
     reports = newest(case.all(PreflightReport))
-    for place, witness in sorted(witnesses(reports).items()):
+    for place, difference in sorted(differences(reports).items()):
         if proof_of(reports[place]) is None:
-            values = {"instance": place, "sentence": witness.sentence}
-            scope, cause = Scope.of(ScopeKind.INSTANCE, place), CAUSES.get(witness.step, Cause.GPU_FAULT)
-            yield Match(cause, scope, Weight.HINT, (witness.report_id,), values)
+            values = {"instance": place, "sentence": difference.sentence}
+            scope, cause = Scope.of(ScopeKind.INSTANCE, place), CAUSES.get(difference.step, Cause.GPU_FAULT)
+            yield Match(cause, scope, Weight.HINT, (difference.report_id,), values)
 
 
 RULES: tuple[Rule, ...] = (
