@@ -1,7 +1,8 @@
 """The driver's recovery action: its names, its numbers, and XID 154. Pure.
 
-The node agent parses the same messages with this module, and reports NVML's number of the action. The wrapper of a rank
-reads the action with this module as well (preflight), so the module runs with Python 3.9, which has no `StrEnum`.
+The node agent parses the same messages with this module, and reports NVML's number of the action. `gpu-recovery-run`
+reads the action in the containers of the ranks. So it has a copy of this module, for Python 3.9, which has no
+`StrEnum`: `agent/gpu_recovery_agent/rank/recovery_action.py`.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 from xml.etree import ElementTree
 
-from ..parsers.recovery_action import RecoveryAction, action_in
 from .files import whole
 from .preflight_program import Answer, Programs, found_in_path
+from .recovery_action import RecoveryAction, action_in
 
 PASSED, FAILED, NOT_RUN, INCONCLUSIVE = "passed", "failed", "not_run", "inconclusive"
 GPU_COUNT, RECOVERY_ACTION = "gpu_count", "recovery_action"

@@ -14,10 +14,11 @@ from gpu_recovery.core.diagnosis.observations import PreflightReport, StepResult
 from gpu_recovery.core.diagnosis.preflight import PROOFS as OF_THE_SERVER
 from gpu_recovery.core.task import PREFLIGHT, PREFLIGHT_FAILED
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.rank import hold, preflight, preflight_steps, preflight_tests
+from gpu_recovery_agent.rank import hold, preflight, preflight_steps, preflight_tests, recovery_action
 from gpu_recovery_agent.rank.preflight_program import Answer
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
+from health_check import recovery_action as of_the_check
 from tests.agent.api import WITHIN_S, Api
 from tests.agent.conftest import NOW_S
 from tests.agent.node import Node, wait_until
@@ -273,6 +274,11 @@ def test_the_server_and_the_wrapper_agree() -> None:
     """On the variable, the exit code, and the steps whose failure is a proof."""
     assert (preflight.VARIABLE, preflight.PREFLIGHT_FAILED) == (PREFLIGHT, PREFLIGHT_FAILED)
     assert preflight_steps.PROOFS == OF_THE_SERVER
+
+
+def test_the_wrapper_and_the_health_check_have_the_same_table_of_recovery_actions() -> None:
+    """The wheel of the wrapper is built without the folder of the check, so it has a copy."""
+    assert Path(recovery_action.__file__).read_bytes() == Path(of_the_check.__file__).read_bytes()
 
 
 def finding(name: str, answer: str, code: int = 0, **environment: str) -> str:

@@ -1,1 +1,0 @@
-../../../gpu_recovery_agent/parsers/__init__.py

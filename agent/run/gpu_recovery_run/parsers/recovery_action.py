@@ -1,1 +1,0 @@
-../../../../health_check/recovery_action.py
