@@ -52,7 +52,8 @@ PREFLIGHT_FAILED = 76
 proves nothing: the server acts on the observation."""
 STEP_LEAST_S = 0.1
 """Seconds that must be left for a step that starts a program."""
-TEXT_MAX = 200
+SENTENCE_BYTES_MAX, ERROR_BYTES_MAX = 120, 160
+"""Longest texts of a step in the observation, in bytes. The socket of the agent takes a line of 4,096 bytes."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class Step:
         """Return the step as the observation holds it."""
         found = self.finding
         document: dict[str, Any] = {"name": self.name, "result": found.result, "seconds": round(self.seconds, 2)}
-        document["sentence"] = found.sentence[:TEXT_MAX]
-        document |= {"error": found.detail[:TEXT_MAX]} if found.detail else {}
+        document["sentence"] = _bounded(found.sentence, SENTENCE_BYTES_MAX)
+        document |= {"error": _bounded(found.detail, ERROR_BYTES_MAX)} if found.detail else {}
         return document | ({"value": found.value} if found.value is not None else {})
 
 
@@ -89,7 +90,7 @@ class Preflight:
         return next((step for step in self.steps if step.ends_rank), None)
 
     def report(self, rank: RankIdentity) -> dict[str, Any]:
-        """Return the observation for the agent: a line of 2 KB at most. The agent reports a failure at once."""
+        """Return the observation for the agent: one line for its socket. The agent reports a failure at once."""
         return {
             **({"urgent": True} if self.failure is not None else {}),
             "type": "preflight",
@@ -193,6 +194,12 @@ class _Steps:
         # The text of another program is printed only with a failure: the log is read for the cause of a later one.
         detail = f" ({found.detail})" if found.detail and step.ends_rank else ""
         self._say(f"preflight: {name} {found.result}, {seconds:.1f} s: {found.sentence}{detail}")
+
+
+def _bounded(text: str, bytes_max: int) -> str:
+    """Return a text without characters that JSON escapes, cut to a number of bytes."""
+    plain = "".join(char if char.isprintable() else " " for char in text).replace("\\", "/").replace('"', "'")
+    return plain.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def _not_started(error: OSError) -> Finding:

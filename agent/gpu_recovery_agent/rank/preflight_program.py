@@ -75,7 +75,7 @@ class Programs:
     @property
     def left_s(self) -> float:
         """Seconds until the preflight must be over, without the time for a program that cannot be killed."""
-        return self._ends_at_s - clock.monotonic_s() - GIVE_UP_S - REST_S
+        return self._ends_at_s - clock.monotonic_s() - GIVE_UP_S - REST_S - 2 * POLL_S
 
     @property
     def is_over(self) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
@@ -14,8 +14,19 @@ from gpu_recovery.core.diagnosis.observations import PreflightReport, StepResult
 from gpu_recovery.core.diagnosis.preflight import PROOFS as OF_THE_SERVER
 from gpu_recovery.core.task import PREFLIGHT, PREFLIGHT_FAILED
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.rank import hold, preflight, preflight_steps, preflight_tests, recovery_action
+from gpu_recovery_agent.rank import (
+    hold,
+    preflight,
+    preflight_program,
+    preflight_steps,
+    preflight_tests,
+    recovery_action,
+)
+from gpu_recovery_agent.rank.delivery import LINE_BYTES_MAX
+from gpu_recovery_agent.rank.files import RankIdentity
+from gpu_recovery_agent.rank.output_tail import encoded
 from gpu_recovery_agent.rank.preflight_program import Answer
+from gpu_recovery_agent.rank.process import Ended
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
 from health_check import recovery_action as of_the_check
@@ -253,13 +264,22 @@ def test_in_a_container_that_waited_only_the_cheap_steps_are_run(node: Node, ear
     rank = node.rank("sh", "-c", "exit 7", **image.variables(GPU_RECOVERY_HOLD_S="300"))
     assert results(ear)["nccl_loopback"] is StepResult.PASSED
     wait_until((node.running / "100.exit").exists)
-    image.has("nvidia-smi", xml("None"))
-    again = {"kind": "start", "attempt": 1, "environment": {"ATTEMPT": "2", "RANK": "0", "RUNNING_LOG_ID": "200"}}
-    (node.running / "100.order").write_text(json.dumps(again))
+    begins_again(node, 1)
     found = results(ear)
-    assert (found["gpu_count"], found["nccl_loopback"]) == (StepResult.FAILED, StepResult.NOT_RUN)
+    assert (found["gpu_count"], found["nccl_loopback"]) == (StepResult.PASSED, StepResult.NOT_RUN)
+    wait_until((node.running / "200.exit").exists)
+    image.has("nvidia-smi", xml("None"))
+    begins_again(node, 2)
+    assert results(ear)["gpu_count"] is StepResult.FAILED
     assert rank.wait(WITHIN_S) == PREFLIGHT_FAILED
-    assert runs.read_text() == "x\n" and end_of(node, 200)["code"] == PREFLIGHT_FAILED
+    assert runs.read_text() == "x\n" and end_of(node, 300)["code"] == PREFLIGHT_FAILED
+
+
+def begins_again(node: Node, attempt: int) -> None:
+    """The agent starts the attempt after this one in the container that waits."""
+    later = {"ATTEMPT": str(attempt + 1), "RANK": "0", "RUNNING_LOG_ID": str(100 * (attempt + 1))}
+    order = {"kind": "start", "attempt": attempt, "environment": later}
+    (node.running / f"{100 * attempt}.order").write_text(json.dumps(order))
 
 
 @pytest.mark.slow
@@ -450,24 +470,53 @@ def test_an_invalid_budget_is_said_and_the_default_is_used() -> None:
     assert preflight.budget_s({}, said.append) == 60 and len(said) == 2
 
 
-def test_the_preflight_never_takes_longer_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of the test: each program runs to its deadline, and none begins without time."""
-    now, asked = [0.0], []
+class HangingCommand:
+    """A program that never ends by itself, under a clock of the test. Unless it is stuck, SIGKILL ends it."""
 
-    class Slow(preflight.Programs):
-        def answer(self, arguments: Any, within_s: float, more: Any = None) -> Answer:
-            asked.append(os.path.basename(arguments[0]))
-            now[0] += max(0.0, min(within_s, self.left_s)) + 3
-            return Answer(late=True)
+    now, is_stuck = 0.0, False
+    asked: ClassVar[list[str]] = []
 
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now[0])
-    monkeypatch.setattr(preflight, "Programs", Slow)
+    def __init__(self, arguments: Any, environment: Any, ends: Any) -> None:
+        self.asked.append(os.path.basename(arguments[0]))
+        self.pid = -1
+
+    def go(self) -> None: ...
+
+    def wait(self, policy: Any, poll_s: Any) -> Ended:
+        while True:
+            HangingCommand.now += poll_s()
+            if policy.due() == signal.SIGKILL and not self.is_stuck:
+                return Ended(signal=signal.SIGKILL)
+
+    def end_the_rest(self, within_s: float) -> None:
+        HangingCommand.now += within_s
+
+
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["killed", "cannot be killed"])
+@pytest.mark.parametrize(("budget", "programs"), [("60", 3), ("15", 1), ("5", 1)])
+def test_the_preflight_never_takes_longer_than_its_budget(
+    monkeypatch: pytest.MonkeyPatch, budget: str, programs: int, is_stuck: bool
+) -> None:
+    """By a clock of the test: every program hangs, and none begins without time. No such step ends the rank."""
+    HangingCommand.now, HangingCommand.is_stuck = 0.0, is_stuck
+    HangingCommand.asked.clear()
+    monkeypatch.setattr(clock, "monotonic_s", lambda: HangingCommand.now)
+    monkeypatch.setattr(preflight_program, "Command", HangingCommand)
     for module in (preflight_steps, preflight_tests):
         monkeypatch.setattr(module, "found_in_path", lambda names, environment: f"/bin/{names[0]}")
-    for budget, programs in (("60", 3), ("15", 1), ("5", 1)):
-        now[0], asked[:] = 0.0, []
-        found = preflight.run_preflight(
-            {"GPUS_PER_NODE": "8", preflight.BUDGET_VARIABLE: budget}, lambda line: None, True, lambda: False
-        )
-        assert now[0] <= float(budget) and len(asked) == programs
-        assert {step.finding.result for step in found.steps} == {"inconclusive", "not_run"} and found.failure is None
+    variables = {"GPUS_PER_NODE": "8", preflight.BUDGET_VARIABLE: budget}
+    found = preflight.run_preflight(variables, lambda line: None, True, lambda: False)
+    assert HangingCommand.now <= float(budget)
+    assert len(HangingCommand.asked) == programs
+    assert {step.finding.result for step in found.steps} == {"inconclusive", "not_run"} and found.failure is None
+
+
+@pytest.mark.parametrize("text", ["x", "\n", '"', "\\", "\ud800", "\U0001f4a5", "gpu "])
+@pytest.mark.parametrize("result", ["passed", "failed"])
+def test_only_a_failed_preflight_is_urgent_and_every_report_fits(result: str, text: str) -> None:
+    """The agent sends an urgent observation at once. Its socket takes no longer line."""
+    finding = preflight_steps.Finding(result, "s" * 500, text * 500, 1.5)
+    found = preflight.Preflight([preflight.Step(name, finding, 1.0) for name in STEPS])
+    report = found.report(RankIdentity("j" * 120, 1_000_000, 1_000_000))
+    assert report.get("urgent", False) is (result == "failed")
+    assert len(encoded(report)) <= LINE_BYTES_MAX
