@@ -83,6 +83,7 @@ THRESHOLDS_NOTES = {
     "check_in_background": "[Decision 31](decisions/0031-background-checks-of-named-instances.md)",
     "gang_check": "[Decision 63](decisions/0063-passive-evidence-instead-of-a-gang-check.md)",
     "timeout_order": "[Timeouts](timeouts.md)",
+    "preflight": "[Preflight](preflight.md)",
     "record_repairs": "[Decision 73](decisions/0073-the-machine-says-who-rebooted-it.md)",
     "tag_repairs": "Set by `gpu-recovery:tag_repairs`.",
     "progress_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",

@@ -1,12 +1,14 @@
 """The driver's recovery action: its names, its numbers, and XID 154. Pure.
 
-The node agent parses the same messages with this module, and reports NVML's number of the action.
+The node agent parses the same messages with this module, and reports NVML's number of the action. `gpu-recovery-run`
+reads the action in the containers of the ranks. So it has a copy of this module, for Python 3.9, which has no
+`StrEnum`: `agent/gpu_recovery_agent/rank/recovery_action.py`.
 """
 
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from enum import Enum
 
 TEXT_MAX = 64
 IMEX_SINCE_DRIVER = 590
@@ -17,7 +19,7 @@ _NOT_READ = {"error", "supported", "permission", "permissions", "deprecated", "u
 """Words of NVML's error texts and of `N/A`, which nvidia-smi prints in place of an action that it could not read."""
 
 
-class RecoveryAction(StrEnum):
+class RecoveryAction(str, Enum):
     """The action that the driver asks for. The members in the order of NVML's numbers come first.
 
     UNKNOWN: the driver named no action, or it could not be read. OTHER: the driver named an action that is not known
@@ -34,6 +36,10 @@ class RecoveryAction(StrEnum):
     SYSTEM_REBOOT = "SYSTEM_REBOOT"
     UNKNOWN = "UNKNOWN"
     OTHER = "OTHER"
+
+    def __str__(self) -> str:
+        """Return the name of the action, also in a formatted text."""
+        return self.value
 
     @property
     def asks(self) -> bool:

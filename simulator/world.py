@@ -135,6 +135,8 @@ class World(WorldView):
         self.delivery, self.invocations.nemesis = delivery, TestNemesis(self.guard, nemesis or NoFaults())
         self.functions.begin_to_tick()
         self.agents = Agents(self) if agents else None
+        if self.agents is not None:
+            self.training.preflights.deliver = self.agents.pass_on
         self.quarantined: set[str] = set()
         self.snapshots: SnapshotWriter | None = None
         """Writes console snapshots in each reconcile cycle; None: none are written."""

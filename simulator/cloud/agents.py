@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from botocore.exceptions import ReadTimeoutError
-from gpu_recovery.core.diagnosis.observations import ProgressReport
+from gpu_recovery.core.diagnosis.observations import PreflightReport, ProgressReport
 from gpu_recovery.core.heartbeat import (
     AgentCommand,
     AgentCommandKind,
@@ -85,6 +86,8 @@ class _Agent:
     """The last reset of the GPUs that has ended."""
     held_since: float | None = None
     """Time since which a rank is held, in seconds of the virtual clock; None if none is."""
+    found: list[ReceivedObservation] = field(default_factory=list)
+    """Results of preflights that no answer has confirmed yet."""
     reported: ReportedRecord | None = None
     """Line about a repair that an answer to this agent has confirmed; None if there is none."""
 
@@ -186,10 +189,15 @@ class Agents:
         if instance.instance_id not in self._soon:
             self._report_in(instance.instance_id, HELD_PACE_S if is_fast else HOLDABLE_PACE_S)
 
-    def _report(self, instance: ModelInstance) -> None:
+    def _agent_of(self, instance: ModelInstance) -> _Agent:
+        """Return the state of the agent in the present boot of the instance."""
         agent = self._agents.get(instance.instance_id)
         if agent is None or agent.boot_id != instance.boot_id:
             agent = self._agents[instance.instance_id] = _Agent(instance.boot_id)
+        return agent
+
+    def _report(self, instance: ModelInstance) -> None:
+        agent = self._agent_of(instance)
         self._collect(instance, agent)
         self._pace(instance, agent)
         if instance.instance_id in self.cut_off:
@@ -204,6 +212,7 @@ class Agents:
         for answer in answers:
             self.answered += 1
             agent.exits.clear()
+            agent.found.clear()
             agent.logged |= set(self._seen_faults(instance))
             agent.reported = report.recorded or agent.reported
             self._execute(instance, agent, answer)
@@ -253,11 +262,21 @@ class Agents:
             ),
             digest=_DIGEST if self.sends_gauges else "",
             inventory=_inventory(instance) if self.sends_gauges and agent.sequence % _GAUGES_EVERY == 1 else None,
-            observations=tuple(self._progress(instance, agent)),
+            observations=(*agent.found, *self._progress(instance, agent)),
             resets=bool(self.resets),
             reset=agent.reset,
             recorded=None if (line := self.lines.get(instance.instance_id)) == agent.reported else line,
         )
+
+    def pass_on(self, task: Task, report: PreflightReport) -> float:
+        """Report the results of a preflight soon. Return the seconds until the server has them; inf if it never has."""
+        instance_id, rank = task.instance_id, self._rank(task)
+        if rank is None or not self._runs_on(instance_id):
+            return inf
+        agent = self._agent_of(self.world.cluster.instances[instance_id])
+        agent.found.append(ReceivedObservation(rank.job_id, rank.attempt, 0.0, report))
+        self._report_in(instance_id, NEWS_S)
+        return inf if instance_id in self.cut_off else 2 * NEWS_S
 
     def _progress(self, instance: ModelInstance, agent: _Agent) -> Iterator[ReceivedObservation]:
         """Yield the progress of each rank, as the library of the program reports it."""

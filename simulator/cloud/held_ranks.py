@@ -18,7 +18,7 @@ WARM = "GPU_RECOVERY_WARM"
 """Variable that lets the wrapper wait for a rank before it runs its command."""
 AGENT_LOST_S = 60.0
 """Seconds without an agent after which a warm spare ends."""
-SUSPENDED_EXIT = 75
+SUSPENDED_EXIT, PREFLIGHT_EXIT = 75, 76
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class HeldRanks:
 
     def hold(self, task: Task, code: int | None, asked: bool = False) -> bool:
         """Hold the rank if its wrapper does so after this end of its process. Return whether it does."""
-        fails = code is not None and (asked or code not in (0, SUSPENDED_EXIT))
+        fails = code is not None and (asked or code not in (0, SUSPENDED_EXIT, PREFLIGHT_EXIT))
         if code is None or not fails or task.desired_status == "STOPPED" or not self.can_be_held(task):
             return False
         self.holds += 1

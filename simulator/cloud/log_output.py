@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sandbox.cluster.model.records import Task
+from simulator.cloud.held_ranks import PREFLIGHT_EXIT
 from simulator.cloud.task_environment import environment
 from simulator.cloud.workloads import HIDDEN
 
@@ -93,7 +94,7 @@ class LogOutput:
         habit = self.habits.get(variables.get("JOB_ID", ""), "")
         if "CHECK_ID" in variables or not (habit or task.instance_id in self.next):
             return
-        story = LogStory.NOTHING if code == 0 else self._story(task, code, habit)
+        story = LogStory.NOTHING if code in (0, PREFLIGHT_EXIT) else self._story(task, code, habit)
         lines = (*STEPS, *LINES[story]) if story in LINES else UNREADABLE_BECAUSE
         self.training.written[task.task_id] = lines
 

@@ -25,12 +25,15 @@ from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import CuredBy, ProcessState
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, VirtualFleet
 from simulator.cloud.held_ranks import is_running
+from simulator.cloud.preflight import ASKS_REBOOT, QUIET, Preflights
 from simulator.cloud.task_environment import environment
 
 ABORT_EXIT, SUSPENDED_EXIT = 134, 75
 """Exit codes of a rank that aborts (SIGABRT) and of a rank 0 that saved a checkpoint for a suspension."""
 NO_LOG = "its program writes no log"
 """Sentence that stands for the lines of a log that does not exist."""
+COLLECTIVES_TIME_OUT_S = 600.0
+"""Seconds after which the collectives of a gang time out: the default of PyTorch's process groups for NCCL."""
 SAVING_S = 3.0
 """Seconds from the notice to the exit of a rank 0 that saves its state and calls `go_suspend()`."""
 EXIT_OF = {outcome: code for code, outcome in EXIT_CODES.items()}
@@ -74,6 +77,7 @@ class Training:
         """Ids of the tasks that hang: they make no progress and do not end by themselves."""
         self.written: dict[str, tuple[str, ...] | str] = {}
         """Log lines by task id, or a sentence why the log cannot be read."""
+        self.preflights = Preflights(fleet)
         self._whole_since: dict[str, datetime] = {}
         """Time since which all ranks of a gang run, by the attempt (`started_by`)."""
 
@@ -126,8 +130,12 @@ class Training:
         return None if length_s is None else max(0.0, length_s - self.saved_s.get(job_id, 0))
 
     def started(self, task: Task) -> None:
-        """Abort the rank if its GPU is broken. Schedule the end of the gang if this rank is the last to start."""
+        """Begin the training of the rank, after its preflight if it has one."""
         self.stalled.discard(task.task_id)
+        self.preflights.begin(task, self._begins)
+
+    def _begins(self, task: Task) -> None:
+        """Abort the rank if its GPU is broken. Schedule the end of the gang if this rank is the last to start."""
         if self._is_hurt(task):
             self._abort(task)
         length_s = self._length_s(task)
@@ -180,7 +188,16 @@ class Training:
         return hangs or any(gpu in self.fleet.cluster.instance_of(task).faults for gpu in task.gpu_ids)
 
     def _abort(self, task: Task) -> None:
-        self.fleet.timeline.after(self.fleet.timings.abort_s, self._aborted, task.task_id)
+        faults = self.fleet.cluster.instance_of(task).faults
+        kinds = {faults[gpu].kind for gpu in task.gpu_ids if gpu in faults}
+        if kinds and kinds <= QUIET:  # the gang hangs until its collectives time out
+            self.fleet.timeline.after(COLLECTIVES_TIME_OUT_S, self._timed_out, task, self.fleet.ranks.attempt(task))
+        else:
+            self.fleet.timeline.after(self.fleet.timings.abort_s, self._aborted, task.task_id)
+
+    def _timed_out(self, task: Task, attempt: int) -> None:
+        if is_running(task, self.fleet.ranks) and self.fleet.ranks.attempt(task) == attempt:
+            self.fleet.end(task, self.abort_code)
 
     def _aborted(self, task_id: str) -> None:
         self.fleet.end(self.fleet.cluster.tasks[task_id], self.abort_code)
@@ -313,7 +330,8 @@ def _faulty(instance: ModelInstance) -> list[tuple[int, str]]:
 
 def recovery_action(kind: str) -> str:
     """Return the recovery action that the driver asks for after a fault of this kind."""
-    return {"xid119": "GPU_RESET", "xid79": "NODE_REBOOT", "ecc": "NODE_REBOOT"}.get(kind, "NONE")
+    reboots = dict.fromkeys(("xid79", "ecc", ASKS_REBOOT), "NODE_REBOOT")
+    return {"xid119": "GPU_RESET", **reboots}.get(kind, "NONE")
 
 
 HIDDEN = "hidden"

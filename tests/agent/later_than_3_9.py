@@ -40,7 +40,7 @@ def _take(owner, *names):
 
 
 _take(datetime, "UTC")
-_take(enum, "StrEnum", "ReprEnum", "verify", "member", "nonmember")
+_take(enum, "StrEnum", "verify")  # the module itself uses its other new names for each class
 _take(contextlib, "aclosing", "chdir")
 _take(itertools, "pairwise", "batched")
 _take(builtins, "aiter", "anext", "ExceptionGroup", "BaseExceptionGroup")

@@ -206,11 +206,11 @@ def test_the_largest_job_that_is_accepted_still_fits(document: dict[str, Any]) -
     assert len(user) > 0.8 * COMMAND_AND_ENV_CHARACTERS_MAX
     request = rank_request(CLUSTER, job(LONG, spec=accepted), launched(LONG), 1, "255.255.255.255", KEY)
     size = len(json.dumps(request["overrides"]))
-    spare = replace(launched(LONG), hold_s=9_999, is_warm=True)
+    spare = replace(launched(LONG), hold_s=9_999, is_warm=True, preflight=True)
     warm = rank_request(CLUSTER, job(LONG, spec=accepted), spare, 1, "255.255.255.255", KEY)
     assert len(json.dumps(warm["overrides"])) <= characters_of_launch(LONG, accepted) <= OVERRIDES_CHARACTERS_MAX
-    # The bound is no more than longer numbers, and the variables of a hold and of a warm spare.
-    assert size < characters_of_launch(LONG, accepted) < size + 155
+    # The bound is no more than longer numbers, and the variables of a hold, of a warm spare and of a preflight.
+    assert size < characters_of_launch(LONG, accepted) < size + 210
 
 
 def test_a_check_is_told_who_it_is_and_where_to_leave_its_verdict() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core.diagnosis.observation_codec import observed
 from gpu_recovery.core.events import AllRanksStopped
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth
@@ -136,3 +137,33 @@ def test_where_the_gang_is_checked_in_any_case_no_heartbeat_is_waited_for(api: A
         reports(api, name, -10)
     job, waits = ended(api, **settings)
     assert (job.status, waits, set(checked(api))) == (JobStatus.DIAGNOSING, 0, {FIRST, SECOND})
+
+
+def preflight_of(api: Api, results: dict[str, str], step: str = "nccl_loopback") -> None:
+    """The agents have reported a step of the preflight of the attempt, by instance."""
+    for rank, (name, result) in enumerate(results.items()):
+        entry = {"type": "preflight", "id": f"p-{rank}", "job": JOB, "attempt": 1, "rank": rank}
+        (found,), left_out = observed(name, [{**entry, "steps": [{"name": step, "result": result, "sentence": "so"}]}])
+        assert left_out == 0
+        api.functions.store.add_observations(JOB, 1, name, [replace(found.report, at_s=later(-600).timestamp())])
+
+
+@pytest.mark.parametrize("launched", [True, False], ids=["with a preflight", "without"])
+def test_an_instance_that_the_preflight_sets_apart_is_checked_first(
+    api: Api, launched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its all-reduce did not end, that of the other did: it is left out, and checked in the background."""
+    for name in (FIRST, SECOND):
+        reports(api, name, 2)
+    preflight_of(api, {FIRST: "inconclusive", SECOND: "passed"})
+    whole = type(api.functions.store).load_plan
+
+    def load_plan(store: Any, job_id: str, attempt: int) -> Any:
+        plan = whole(store, job_id, attempt)
+        return None if plan is None else replace(plan, preflight=launched)
+
+    monkeypatch.setattr(type(api.functions.store), "load_plan", load_plan)
+    job, _ = ended(api)
+    assert job.status is JobStatus.RECOVERING, job.reason
+    assert (FIRST in job.blamed) is launched and (FIRST in job.left_out) is launched
+    assert ("its preflight: nccl_loopback inconclusive: so" in job.reason) is launched

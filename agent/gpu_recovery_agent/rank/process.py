@@ -116,13 +116,12 @@ class Command:
                 code = os.waitstatus_to_exitcode(status)
                 ended = Ended(code=code) if code >= 0 else Ended(signal=-code)
 
-    def end_the_rest(self) -> None:
+    def end_the_rest(self, within_s: float = REST_ENDS_WITHIN_S) -> None:
         """Kill all processes that the command left behind, as the end of a container does: they may hold GPUs.
 
-        A process that sleeps in the driver cannot be killed. The wrapper waits for it no longer than
-        REST_ENDS_WITHIN_S.
+        A process that sleeps in the driver cannot be killed. The wrapper waits for it no longer than `within_s`.
         """
-        deadline = clock.monotonic_s() + REST_ENDS_WITHIN_S
+        deadline = clock.monotonic_s() + within_s
         while clock.monotonic_s() < deadline:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

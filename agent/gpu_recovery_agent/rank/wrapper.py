@@ -14,13 +14,15 @@ The output of the command goes to its usual place. If the command fails, the age
 
 Rank 0 tells the agent the timeouts in its environment that the server knows (`timeout_variables`), and no other value.
 
+With GPU_RECOVERY_PREFLIGHT the container is tested before the command starts (`preflight`).
+
 With GPU_RECOVERY_HOLD_S a failed command is held (`hold`): the agent may start the next attempt in this container. With
 GPU_RECOVERY_WARM the container is a warm spare: it waits for the start of a rank before it runs the command.
 
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID, SUSPEND_GRACE_S and GPU_RECOVERY_HOLD_S.
 
-Exit status: the command's status, 128+n for signal n; 75 if it asked to be suspended, 124 if it made no progress; 127
-or 126 if it cannot be started, 125 if the command line is wrong.
+Exit status: the command's status, 128+n for signal n; 75 if it asked to be suspended, 76 if the preflight failed,
+124 if it made no progress; 127 or 126 if it cannot be started, 125 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ from .hold import (
 )
 from .output_tail import OutputTail
 from .paths import AgentSettingsError, running_folder, socket_path
+from .preflight import is_wanted
+from .preflight_exit import status_before_start
 from .process import FORWARDED, Command, Ended
 from .settings import rank_timeouts, rehearsal_and_command
 from .suspension import SUSPENDED, SuspensionHandler
@@ -81,8 +85,8 @@ Start a rank of a training job: run the command, write its exit for the node age
   --help               print this text
 
 The environment names the rank: JOB_ID, ATTEMPT, RANK; GPUTASKER_RUNNING_TASKS_DIR names the folder that the rank
-shares with the agent. Exit status: that of the command, 128+n for signal n; 75 suspended, 124 no progress,
-125 wrong command line, 126 or 127 the command cannot be started.
+shares with the agent. Exit status: that of the command, 128+n for signal n; 75 suspended, 76 preflight failed,
+124 no progress, 125 wrong command line, 126 or 127 the command cannot be started.
 """
 ECS_VARIABLES = ("ECS_CONTAINER_METADATA_URI_V4", "ECS_CONTAINER_METADATA_URI")
 """Variables that the agent of ECS sets in every container."""
@@ -114,13 +118,17 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     is 75 if the rank was suspended, 124 if it made no progress.
     """
     for_s = hold_s(environment)
-    if is_warm(environment):
+    is_first = not is_warm(environment)
+    if not is_first:
         first = _first_order(environment)
         if first is None:
             return 0
         environment = next_environment(environment, first)
     while True:
         files = RankFiles(environment)
+        if is_wanted(environment) and (status := status_before_start(environment, files, is_first, print_line)):
+            return status
+        is_first = False
         ended = _once(arguments, environment, files)
         if not ended.held:
             return ended.status

@@ -101,6 +101,7 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         (tr("queued"), clock(job.get("queued_at"))),
         (tr("instances"), ", ".join(job.get("instances") or ())),
         (tr("in place"), in_place(job)),
+        (tr("preflight"), job["preflight"] if job.get("preflight", "off") != "off" else None),
         (tr("warm spares"), ", ".join(job.get("warm_spares") or ())),
         (tr("repairing"), ", ".join(job.get("repairing") or ())),
         (tr("last failure"), failure),

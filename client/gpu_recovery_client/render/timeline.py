@@ -16,6 +16,7 @@ from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.formats import clock, duration, moment, moved, short_clock
 from gpu_recovery_client.render.instances import STATED
 from gpu_recovery_client.render.jobs import attempts, failure_sentence, timeout_warnings, waiting
+from gpu_recovery_client.render.preflight import preflight_sentences
 from gpu_recovery_client.render.queue import pending
 from gpu_recovery_client.render.table import paragraph, table
 from gpu_recovery_client.render.text import line
@@ -36,12 +37,14 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
     """Read what `explanation` shows.
 
     Returns:
-        `{"job": view, "pending": why it waits, "instances": [view, ...], "left_out": [ids]}`. `pending` is the
+        `{"job": view, "pending": why it waits, "preflight": its results, "instances": [view, ...], "left_out": [ids]}`.
+            `preflight` is None for a job without a preflight. `pending` is the
             scheduler's answer for a queued job, as in a dry run; None for any other job. `left_out` holds instances
             after the first INSTANCES_MAX, which cost one request each, and instances that are no longer known.
     """
     job = client.job(job_id)
-    explained = client.explain(job_id) if job["status"] in (*WAITING, *RANKS_RUN) else {}
+    has_preflight = job.get("preflight") == "quick" and bool(job.get("instances"))
+    explained = client.explain(job_id) if has_preflight or job["status"] in (*WAITING, *RANKS_RUN) else {}
     if "timeout_warnings" in explained:
         job["timeout_warnings"] = explained["timeout_warnings"]  # with what a running rank has reported
     why = explained.get("pending")
@@ -55,7 +58,13 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
             left_out.append(instance_id)
-    return {"job": job, "pending": why, "instances": known, "left_out": left_out}
+    return {
+        "job": job,
+        "pending": why,
+        "preflight": explained.get("preflight"),
+        "instances": known,
+        "left_out": left_out,
+    }
 
 
 def involved(job: View) -> list[str]:
@@ -106,6 +115,7 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
     )
     text += "".join(paragraph(sentence, width) for sentence in sentences if sentence)
     text += "".join(paragraph(tr("timeouts: {warning}", warning=each), width) for each in timeout_warnings(job))
+    text += "".join(paragraph(sentence, width) for sentence in preflight_sentences(story.get("preflight")))
     text += "".join(paragraph(sentence, width) for sentence in _unused(job, story["instances"]))
     why = story.get("pending")
     if why:

@@ -34,6 +34,7 @@ class Plan:
 
     signed: whether the tasks carry launch signatures. False: an older release began the attempt.
     hold_s: seconds for which the container of a failed rank waits for the next attempt; 0: it does not wait.
+    preflight: whether each rank tests its container before the training starts.
     is_warm: the plan is that of a warm spare, whose container waits for a rank. Such a plan is not stored.
     """
 
@@ -46,6 +47,7 @@ class Plan:
     signed: bool = False
     hold_s: int = 0
     is_warm: bool = False
+    preflight: bool = False
 
 
 @frozen_dataclass()

@@ -34,6 +34,13 @@ class GangCheck(StrEnum):
     WITHOUT_EVIDENCE = "without_evidence"
 
 
+class Preflight(StrEnum):
+    """What the wrapper of a rank tests in its container before the training starts."""
+
+    OFF = "off"
+    QUICK = "quick"
+
+
 class TimeoutOrder(StrEnum):
     """What follows if timeouts of a job do not fit each other."""
 
@@ -129,6 +136,11 @@ class RecoveryPolicy:
     """Number of idle instances on which a job that does not say so itself keeps a container for a lost rank.
 
     A container is kept only while no job waits for GPUs, and only of a job that may be restarted in place.
+    """
+    preflight: Preflight = Preflight.OFF
+    """Whether the ranks of a job that does not say so itself run the quick preflight before the training starts.
+
+    The ranks need `gpu-recovery-run`.
     """
     check_in_background: bool = True
     """Whether an instance that a sure diagnosis names is checked in the background.

@@ -23,6 +23,12 @@ RANK = re.compile(r"[0-9]{1,9}")
 OUR_STOP = "gpu-recovery: "
 """Beginning of the reason of each StopTask call that we make. ECS returns the reason as `stoppedReason`."""
 
+PREFLIGHT, PREFLIGHT_FAILED = "GPU_RECOVERY_PREFLIGHT", 76
+"""Environment variable of a task whose wrapper runs a preflight, and the exit code of a rank whose preflight failed.
+
+Any program may exit with that code, so the code proves no fault."""
+PREFLIGHT_ENDED = "ended before the training started, because its preflight failed"
+"""Beginning of the sentence about such a rank."""
 STOPPED_BY_SERVICE = "stopped by its ECS service"
 """Beginning of the sentence about a rank that its ECS service has stopped."""
 DEREGISTERED = "Container instance deregistration forced"
@@ -70,7 +76,7 @@ class FailureKind(StrEnum):
     RUNTIME_ERROR = "RUNTIME_ERROR"  # the program started and ended with an error
     UNKNOWN = "UNKNOWN"
     HOST_FAULT = "HOST_FAULT"  # ended by the infrastructure
-    HARDWARE = "HARDWARE"  # a check finds an instance faulty
+    HARDWARE = "HARDWARE"  # a check or a preflight finds an instance faulty
     INTERRUPTED = "INTERRUPTED"  # the capacity was taken away
     REPAIR = "REPAIR"  # an instance of the attempt was repaired because of another job
     INCONCLUSIVE = "INCONCLUSIVE"  # the checks gave no clear result
@@ -158,6 +164,11 @@ class Ending:
         return self.sentence.startswith(STOPPED_BY_SERVICE)
 
     @property
+    def is_preflight(self) -> bool:
+        """Whether the preflight of the rank found a fault, so that its training was not started."""
+        return self.sentence.startswith(PREFLIGHT_ENDED)
+
+    @property
     def is_own(self) -> bool:
         """Whether the rank or its host failed, so that neither a stop nor an interruption ended the rank."""
         return self.kind in (EndingKind.FAILED, EndingKind.CRASHED, EndingKind.HOST_FAULT, EndingKind.NEVER_STARTED)
@@ -216,6 +227,8 @@ def ending(task: TaskFact, main_container: str) -> Ending:
         return Ending(EndingKind.FAILED, code, f"ran out of host memory (exit code {code})")
     if code > 128:
         return Ending(EndingKind.CRASHED, code, f"was ended by signal {code - 128} (exit code {code})")
+    if code == PREFLIGHT_FAILED and (task.environment or {}).get(PREFLIGHT):
+        return Ending(EndingKind.FAILED, code, f"{PREFLIGHT_ENDED} (exit code {code})")
     return Ending(EndingKind.FAILED, code, f"exited with code {code}")
 
 
@@ -248,6 +261,8 @@ def _quoted(text: str) -> str:
 
 def failure_kind_of(ending: Ending) -> FailureKind:
     """Return the failure kind that the end of a rank or Ray driver shows before any instance is checked."""
+    if ending.is_preflight:
+        return FailureKind.HARDWARE
     if ending.kind is EndingKind.CRASHED and ending.exit_code is not None:
         return FailureKind.RUNTIME_ERROR
     return _KIND_OF_ENDING.get(ending.kind, FailureKind.UNKNOWN)

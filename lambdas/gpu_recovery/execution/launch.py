@@ -12,6 +12,7 @@ from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.rank_overrides import in_place_environment
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
@@ -58,6 +59,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
             ("",) * len(command.instances),
             signed=True,
             hold_s=command.hold_s,
+            preflight=runs_preflight(job.spec, context.policy),
         )
     )
     left = [rank for rank, task_id in enumerate(plan.task_ids) if not task_id]

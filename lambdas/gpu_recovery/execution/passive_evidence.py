@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.fault_signs import fault_of, has_reported, is_certain
+from gpu_recovery.core.instance.fault_signs import SENTENCE_MAX, fault_of, has_reported, is_certain
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job import gang_check, repeat_offender
 from gpu_recovery.core.job.record import Job
@@ -41,12 +41,33 @@ def collect_passive_evidence(context: ExecutionContext, job: Job, plan: Plan) ->
     if silent:
         return PassiveEvidence(len(silent), silent[0])
     first = repeat_offender.ended_first(job, job.first_ends, context.policy)
-    signs = {name: fault_of(records[name], beats[name], first, context.now) for name in present}
+    apart = _apart_in_preflight(context, job, plan)
+    signs = {
+        name: fault_of(records[name], beats[name], first, context.now) or apart.get(name, "")[:SENTENCE_MAX]
+        for name in present
+    }
     faulty = {name: sign for name, sign in signs.items() if sign}
     beyond = tuple(faulty)[FAULTY_MAX:]
     kept = {name: sign for name, sign in faulty.items() if name not in beyond}
     doubtful = tuple(name for name in kept if not is_certain(records[name], beats[name]))
     return PassiveEvidence(len(beyond), beyond[0] if beyond else "", kept, doubtful)
+
+
+def _apart_in_preflight(context: ExecutionContext, job: Job, plan: Plan) -> Mapping[str, str]:
+    """Return the instances that the preflight of the attempt sets apart from the others, each with a sentence.
+
+    Without a preflight nothing is read.
+    """
+    if not plan.preflight:
+        return {}
+    # Imported here and not at the top: few jobs have a preflight, and every cold start would pay for the import.
+    from gpu_recovery.core.diagnosis import preflight  # noqa: PLC0415
+
+    buffers = context.store.observations_of(job.job_id, plan.attempt, tuple(dict.fromkeys(plan.instances)))
+    reports = preflight.newest(report for buffer in buffers.values() for report in buffer.reports)
+    failed = {name: step for name, report in reports.items() if (step := preflight.proof_of(report)) is not None}
+    apart = {name: difference.sentence for name, difference in preflight.differences(reports).items()}
+    return apart | {name: f"its preflight failed: {step.name}: {step.sentence}" for name, step in failed.items()}
 
 
 def _beats_since(context: ExecutionContext, instance_ids: Sequence[str], since: datetime) -> Mapping[str, Heartbeat]:

@@ -14,6 +14,7 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job import warm_spares
 from gpu_recovery.core.job.held_ranks import container_hold_s
+from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job, WarmSpare
 from gpu_recovery.core.launch_signature import has_signature, launch_signature
 from gpu_recovery.core.state_machine import PendingCommand
@@ -61,6 +62,7 @@ def _plan_of(context: ExecutionContext, job: Job, spare: WarmSpare) -> Plan:
         signed=True,
         hold_s=container_hold_s(job.spec, context.policy),
         is_warm=True,
+        preflight=runs_preflight(job.spec, context.policy),
     )
 
 

@@ -18,6 +18,7 @@ from gpu_recovery.core.job.spec import (
     Backend,
     JobSpec,
 )
+from gpu_recovery.core.policy import Preflight
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.validation import BodyInvalid, validated
 
@@ -91,6 +92,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         restart_in_place=body.restart_in_place,
         warm_spares=body.warm_spares,
         nnodes_min=None if isinstance(nodes, int) else nodes.least,
+        preflight=None if body.preflight is None else Preflight(body.preflight),
     )
 
 

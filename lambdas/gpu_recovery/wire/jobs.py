@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.held_ranks import container_hold_s
+from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job, ListedJob
-from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.policy import Preflight, RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.wire.event_types import event_type_of
 from gpu_recovery.wire.json_body import history_view, time_text
@@ -133,6 +134,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "checkpoint_dir": job.spec.checkpoint_dir,
         "restart_in_place": container_hold_s(job.spec, policy) > 0,
         "ranks_in_place": job.ranks_in_place,
+        "preflight": (Preflight.QUICK if runs_preflight(job.spec, policy) else Preflight.OFF).value,
         "warm_spares": [spare.instance_id for spare in job.spares if spare.waits],
         "suspended_for": job.suspended_for or None,
         "suspended_at": time_text(job.suspended_at),

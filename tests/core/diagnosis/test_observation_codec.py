@@ -122,6 +122,12 @@ WHOLE: dict[str, dict[str, Any]] = {
     "nccl": {"line": "NCCL WARN timeout"},
     "written": {"part": 1, "lines": ["epoch 1", "ValueError: no"]},
     "timeouts": {"variables": [{"name": "NCCL_TIMEOUT", "value": 3600}, {"name": "DEEPSPEED_TIMEOUT", "value": 30}]},
+    "preflight": {
+        "steps": [
+            {"name": "a", "result": "passed", "seconds": 0.5, "sentence": "so", "error": "e", "value": 4.5},
+            {"name": "b", "result": "not_run", "seconds": 0.0, "sentence": "so", "error": "e", "value": 0.0},
+        ],
+    },
     "flight": {
         "group": "0",
         "members": [0, 1],
@@ -182,7 +188,7 @@ def test_a_report_is_read_whole_and_comes_back_from_where_it_is_kept(kind: str) 
     assert type(found) is KINDS[kind]
     assert (found.report_id, found.instance_id, found.rank, found.worker) == (f"{A}/0a1b2c3d-1", A, 3, "3.1")
     assert (found.worker_role, found.pid) == ("train", 4242)
-    known = {one.name for one in fields(found)} - {"occupants", "variables"}
+    known = {one.name for one in fields(found)} - {"occupants", "variables", "steps"}
     for name, value in WHOLE[kind].items():
         if name in known:
             assert getattr(found, name) == (tuple(value) if isinstance(value, list) else value), name

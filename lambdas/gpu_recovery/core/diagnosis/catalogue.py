@@ -11,6 +11,7 @@ from gpu_recovery.core.diagnosis.rules import (
     gpu_stages,
     instances,
     log_lines,
+    preflights,
     rpc,
     stragglers,
     telemetry,
@@ -28,6 +29,7 @@ FAMILIES = (
     gpu_locks,
     log_lines,
     instances,
+    preflights,
     collectives,
 )
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)

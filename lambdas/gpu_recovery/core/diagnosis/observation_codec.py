@@ -36,6 +36,7 @@ KINDS: Mapping[str, type[Observation]] = {
     "flight": observations.FlightReport,
     "written": observations.Written,
     "timeouts": observations.TimeoutsReport,
+    "preflight": observations.PreflightReport,
 }
 """Kinds that a process of a job may send. Exits, XIDs and missing heartbeats come from other sources."""
 EVERY_KIND: Mapping[str, type[Observation]] = {

@@ -392,3 +392,37 @@ class TimeoutsReport(Observation):
     """Known timeouts of a rank, as its wrapper sees them. Values of other variables are never reported."""
 
     variables: tuple[TimeoutVariable, ...] = ()
+
+
+class StepResult(StrEnum):
+    """Result of a step of the preflight. A step that was not run has not passed."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    INCONCLUSIVE = "inconclusive"
+
+
+@frozen_dataclass()
+class PreflightStep:
+    """One step of the preflight (docs/training.md).
+
+    seconds: time that the step took.
+    sentence: what was seen, in words of the wrapper.
+    error: text of another program that the sentence rests on; "" for none.
+    value: number of RDMA devices, or gigabytes per second of an all-reduce; None for any other step.
+    """
+
+    name: str
+    result: StepResult
+    seconds: float = 0.0
+    sentence: str = ""
+    error: str = ""
+    value: float | None = None
+
+
+@frozen_dataclass(kw_only=True)
+class PreflightReport(Observation):
+    """Results of the preflight of a rank, which its wrapper runs before the training starts."""
+
+    steps: tuple[PreflightStep, ...] = ()

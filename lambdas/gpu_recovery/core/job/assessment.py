@@ -51,7 +51,7 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
     if kind is EndingKind.FAILED and code == ASKS_FOR_SUSPENSION:
         return StopPurpose.SUSPEND, CloseCause.SUSPENDED
     if policy.diagnose_exit_code_1_only:
-        return (StopPurpose.DIAGNOSE if code == 1 else StopPurpose.FAIL), None
+        return (StopPurpose.DIAGNOSE if code == 1 or failure.ending.is_preflight else StopPurpose.FAIL), None
     if kind in (EndingKind.INTERRUPTED, EndingKind.STOPPED_BY_US):
         return StopPurpose.RELAUNCH, CloseCause.INTERRUPTED
     return StopPurpose.DIAGNOSE, None

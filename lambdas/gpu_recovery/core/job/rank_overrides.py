@@ -13,7 +13,8 @@ from typing import Any
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.job.spec import JobSpec
-from gpu_recovery.core.task import LAUNCH_SIGNATURE
+from gpu_recovery.core.policy import Preflight
+from gpu_recovery.core.task import LAUNCH_SIGNATURE, PREFLIGHT
 
 HOLD_S = "GPU_RECOVERY_HOLD_S"
 """Variable with the seconds for which `gpu-recovery-run` keeps the container of a failed rank."""
@@ -77,6 +78,7 @@ def rank_environment(spec: JobSpec, plan: Plan, rank: int, master_ip: str, signa
         **({LAUNCH_SIGNATURE: signature} if plan.signed else {}),
         **({HOLD_S: str(plan.hold_s)} if plan.hold_s else {}),
         **({WARM: "1"} if plan.is_warm else {}),
+        **({PREFLIGHT: Preflight.QUICK.value} if plan.preflight else {}),
     }
 
 
@@ -119,6 +121,7 @@ def characters_of_launch(job_id: str, spec: JobSpec) -> int:
         signed=True,
         hold_s=0 if spec.restart_in_place is False else _LONG_HOLD,
         is_warm=spec.restart_in_place is not False,
+        preflight=spec.preflight is not Preflight.OFF,
     )
     environment = rank_environment(spec, plan, last, _ADDRESS, _SIGNATURE)
     # A running log id is a number whose length differs from rank to rank.

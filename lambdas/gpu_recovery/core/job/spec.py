@@ -8,6 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
+from gpu_recovery.core.policy import Preflight
 from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -55,6 +56,8 @@ VARIABLES_OF_PROGRAMS = frozenset(
         "GPU_RECOVERY_ROLE",
         "GPU_RECOVERY_FORWARD_SIGTERM",
         "GPU_RECOVERY_LAST_WORDS",
+        "GPU_RECOVERY_PREFLIGHT_BUDGET_S",
+        "GPU_RECOVERY_RDMA_DEVICES",
     }
 )
 """Variables with a reserved prefix that a specification may set, because docs/training.md gives them to programs."""
@@ -75,7 +78,7 @@ ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
 """Fields that only a job on Ray may have."""
 WARM_SPARES_MAX = 8
 """Largest number of warm spares of a job."""
-ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place", "warm_spares")
+ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place", "warm_spares", "preflight")
 """Fields that only a job on ECS may have."""
 
 
@@ -115,6 +118,8 @@ class JobSpec:
             of the deployment says.
         warm_spares: number of idle instances on which containers of the job wait for a lost rank; None: as the policy
             of the deployment says.
+        preflight: what each rank tests in its container before the training starts; None: as the policy of the
+            deployment says.
         timeouts: known timeouts of the ranks, by variable or option and in its unit (`core/job/timeout_order.py`).
     """
 
@@ -143,6 +148,7 @@ class JobSpec:
     progress_timeout_s: int | None = None
     restart_in_place: bool | None = None
     warm_spares: int | None = None
+    preflight: Preflight | None = None
     timeouts: Mapping[str, int] = field(default_factory=dict)
     nnodes_min: int | None = None
 

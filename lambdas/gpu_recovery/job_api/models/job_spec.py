@@ -29,6 +29,7 @@ from gpu_recovery.core.job.spec import (
     WARM_SPARES_MAX,
     Backend,
 )
+from gpu_recovery.core.policy import Preflight
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.models.requests import RequestModel
 from gpu_recovery.job_api.models.rules import Checked, Choice, Line, Matching, Name, Read, Whole, refusal
@@ -256,6 +257,7 @@ class JobSpec(RequestModel):
     ) = None
     restart_in_place: bool | None = None
     warm_spares: Annotated[int, Whole(0, WARM_SPARES_MAX)] | None = None
+    preflight: Annotated[str, Choice(Preflight)] | None = None
     image: Annotated[str, Matching(IMAGE, "a container image: registry/repository:tag or @digest")] | None = None
     template: (
         Annotated[str, Choice([verl_template.VERL], f"is unknown; the only template is {verl_template.VERL}")] | None

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, RootModel
 
+from gpu_recovery.core.diagnosis.observations import StepResult
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.policy import Preflight
 from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.models.base import Percent, PriorityName, ResponseModel, Time
@@ -146,6 +148,7 @@ class Job(JobSummary):
     checkpoint_dir: str
     restart_in_place: bool
     ranks_in_place: int
+    preflight: Preflight
     warm_spares: list[str]
     suspended_for: str | None
     suspended_at: Time | None
@@ -183,6 +186,29 @@ class JobOrForesight(RootModel[Job | DryRun]):
     """The job that already has this idempotency key, or with `dry_run=1` a placement preview."""
 
 
+class PreflightResult(ResponseModel):
+    """A step of the preflight of a rank that did not pass, or an instance that differs from the others."""
+
+    rank: int
+    instance_id: str
+    step: str
+    result: StepResult
+    seconds: float
+    sentence: str
+
+
+class PreflightResults(ResponseModel):
+    """Results of the preflight of the present attempt."""
+
+    attempt: int
+    ranks: Annotated[int, Field(description="Ranks whose results were read. Of a large gang the first ranks.")]
+    reported: Annotated[int, Field(description="Ranks of these that have reported.")]
+    passed: Annotated[dict[str, int], Field(description="Number of ranks on which each step passed.")]
+    not_run: Annotated[dict[str, int], Field(description="Number of ranks on which each step was not run.")]
+    others: list[PreflightResult]
+    apart: Annotated[dict[str, str], Field(description="Instances that are checked first after a failure, and why.")]
+
+
 class Explanation(ResponseModel):
     """Every decision about a job, and what the job waits for."""
 
@@ -191,6 +217,7 @@ class Explanation(ResponseModel):
     reason: str
     pending: Foresight | None
     timeout_warnings: list[TimeoutWarning]
+    preflight: PreflightResults | None
     decisions: list[JobDecision]
 
 

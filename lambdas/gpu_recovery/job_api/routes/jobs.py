@@ -12,6 +12,7 @@ from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.view import PlacementPreview
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.placement_preview import read_queue_view
+from gpu_recovery.job_api.preflight_results import preflight_view
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import SubmissionHandler, key_name
@@ -145,6 +146,7 @@ def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
             "reason": job.reason,
             "pending": None if job_preview is None else preview_view(*job_preview),
             "timeout_warnings": timeout_warnings(dependencies.recovery, job, observed),
+            "preflight": preflight_view(dependencies.recovery, job),
             "decisions": decision_views(job),
         },
     )

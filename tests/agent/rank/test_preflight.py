@@ -1,0 +1,522 @@
+"""The preflight of a rank: the real wrapper with stand-ins for nvidia-smi, dcgmi, and the programs of an all-reduce."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from gpu_recovery.core.diagnosis.observation_codec import observed
+from gpu_recovery.core.diagnosis.observations import PreflightReport, StepResult
+from gpu_recovery.core.diagnosis.preflight import PROOFS as OF_THE_SERVER
+from gpu_recovery.core.task import PREFLIGHT, PREFLIGHT_FAILED
+from gpu_recovery_agent import clock
+from gpu_recovery_agent.rank import (
+    hold,
+    preflight,
+    preflight_program,
+    preflight_steps,
+    preflight_tests,
+    recovery_action,
+)
+from gpu_recovery_agent.rank.delivery import LINE_BYTES_MAX
+from gpu_recovery_agent.rank.files import RankIdentity
+from gpu_recovery_agent.rank.output_tail import encoded
+from gpu_recovery_agent.rank.preflight_program import Answer
+from gpu_recovery_agent.rank.process import Ended
+from gpu_recovery_agent.sensors.training_socket import TrainingSocket
+
+from health_check import recovery_action as of_the_check
+from tests.agent.api import WITHIN_S, Api
+from tests.agent.conftest import NOW_S
+from tests.agent.node import Node, wait_until
+
+STEPS = ("gpu_count", "recovery_action", "nvlink_fabric", "rdma_devices", "nccl_loopback", "dcgm_level_1")
+PASSED_ALL_REDUCE = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 231.5"
+
+
+def xml(*actions: str, fabric: str = "") -> str:
+    """An answer of `nvidia-smi -q -x` with a GPU for each recovery action."""
+    gpus = "".join(
+        f"<gpu id='{n}'><uuid>GPU-{n}</uuid><gpu_recovery_action>{action}</gpu_recovery_action>{fabric}</gpu>"
+        for n, action in enumerate(actions)
+    )
+    return f"<?xml version='1.0'?>\n<nvidia_smi_log>{gpus}</nvidia_smi_log>"
+
+
+class Image:
+    """The image of a training: a PATH of its own, with stand-ins for the programs that a preflight asks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin, self.trained = folder / "bin", folder / "trained"
+        self.bin.mkdir()
+        for name in ("sh", "sleep", "touch", "cat"):
+            (self.bin / name).symlink_to(f"/bin/{name}")
+
+    def has(self, name: str, prints: str = "", code: int = 0, then: str = "") -> None:
+        """A program that prints a text, then runs a line of shell, and ends with a status."""
+        (self.bin / f"{name}.txt").write_text(prints)
+        (self.bin / name).write_text(f"#!/bin/sh\ncat {self.bin}/{name}.txt\n{then}\nexit {code}\n")
+        (self.bin / name).chmod(0o755)
+
+    def variables(self, **more: str) -> dict[str, str]:
+        wanted = {"GPU_RECOVERY_PREFLIGHT": "quick", "GPUS_PER_NODE": "2", "PATH": str(self.bin)}
+        return {**wanted, **more}
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    """An image with two healthy GPUs, and without a program for an all-reduce or dcgmi."""
+    found = Image(tmp_path)
+    found.has("nvidia-smi", xml("None", "None"))
+    found.has("python3", '{"absent": "the image has no PyTorch"}')
+    return found
+
+
+def starts(node: Node, image: Image, **more: str) -> Any:
+    """A rank whose training leaves a file."""
+    return node.rank("sh", "-c", f"touch {image.trained}", **image.variables(**more))
+
+
+def results(ear: TrainingSocket) -> dict[str, StepResult]:
+    """The result of each step, as the server reads what the agent has heard."""
+    return {step.name: step.result for step in heard(ear).steps}
+
+
+def heard(ear: TrainingSocket) -> PreflightReport:
+    """The next preflight report, which the server then has."""
+    found: list[PreflightReport] = []
+
+    def has_come() -> bool:
+        ear.poll(NOW_S)
+        batch = ear.batch()
+        reports, left_out = observed("i-1", [one.to_json(NOW_S) for one in batch])
+        assert left_out == 0
+        ear.acknowledge(batch, 0)
+        found.extend(one.report for one in reports if isinstance(one.report, PreflightReport))
+        return bool(found)
+
+    wait_until(has_come)
+    return found[0]
+
+
+def end_of(node: Node, log: int = 100) -> dict[str, Any]:
+    return json.loads((node.running / f"{log}.exit").read_text())
+
+
+@pytest.mark.slow
+def test_a_healthy_container_trains_and_a_step_that_is_absent_has_not_passed(
+    node: Node, ear: TrainingSocket, image: Image
+) -> None:
+    """The agent gets one report with a result for each step."""
+    assert starts(node, image).wait(WITHIN_S) == 0
+    assert image.trained.exists()
+    report = heard(ear)
+    assert report.rank == 0 and tuple(step.name for step in report.steps) == STEPS
+    found = {step.name: step.result for step in report.steps}
+    passed = {name for name, result in found.items() if result is StepResult.PASSED}
+    assert passed == {"gpu_count", "recovery_action"}
+    assert {found[name] for name in STEPS if name not in passed} == {StepResult.NOT_RUN}
+
+
+@pytest.mark.slow
+def test_every_step_passes_in_an_image_that_has_everything(node: Node, ear: TrainingSocket, image: Image) -> None:
+    """Level 1 of DCGM and an all-reduce of nccl-tests are run, with the number of GPUs of the job."""
+    fabric = "<fabric><state>Completed</state><status>Success</status></fabric>"
+    image.has("nvidia-smi", xml("None", "None", fabric=fabric))
+    image.has("all_reduce_perf", PASSED_ALL_REDUCE, then=f'echo "$@" > {image.bin}/asked')
+    image.has("dcgmi", json.dumps({"tests": [{"results": [{"status": "Pass"}, {"status": "Skip"}]}]}))
+    assert starts(node, image, GPU_RECOVERY_RDMA_DEVICES="0").wait(WITHIN_S) == 0
+    assert set(results(ear).values()) == {StepResult.PASSED}
+    assert "-g 2" in (image.bin / "asked").read_text()
+
+
+FAULTS = {
+    "fewer GPUs": ({"prints": xml("None")}, {}, "gpu_count"),
+    "a lost GPU": (
+        {"prints": "Unable to determine the device handle for GPU1: 00:1b.0: Unknown Error\n" + xml("None")},
+        {},
+        "gpu_count",
+    ),
+    "off the bus": ({"prints": "Unable to query", "code": 15}, {}, "gpu_count"),
+    "another GPU": (
+        {"prints": xml("None", "None")},
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-7"},
+        "gpu_count",
+    ),
+    "a reset": ({"prints": xml("None", "Reset")}, {}, "recovery_action"),
+    "a reboot": ({"prints": xml("Reboot", "None")}, {}, "recovery_action"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_proved_fault_ends_the_rank_before_the_training(
+    node: Node, ear: TrainingSocket, image: Image, fault: str
+) -> None:
+    """The exit has the documented code, the report the step, and no GPU time is spent after that."""
+    nvidia_smi, more, step = FAULTS[fault]
+    image.has("nvidia-smi", **nvidia_smi)
+    image.has("all_reduce_perf", PASSED_ALL_REDUCE, then=f"touch {image.bin}/reduced")
+    rank = starts(node, image, **more)
+    found = results(ear)
+    assert rank.wait(WITHIN_S) == PREFLIGHT_FAILED
+    assert found[step] is StepResult.FAILED and found["nccl_loopback"] is StepResult.NOT_RUN
+    assert not image.trained.exists() and not (image.bin / "reduced").exists()
+    assert end_of(node)["code"] == PREFLIGHT_FAILED
+    assert node.files() == ["100.exit"]
+
+
+@pytest.mark.slow
+def test_the_agent_reports_a_failed_preflight_at_once_and_the_rank_waits_for_that(
+    node: Node, api: Api, image: Image
+) -> None:
+    """Its next report would be due in 15 s, after the wrapper has given up."""
+    image.has("nvidia-smi", xml("None"))
+    node.running.mkdir()
+    node.agent(GPU_RECOVERY_INTERVAL_MS="15000", GPU_RECOVERY_NVML="off")
+    api.count(1)
+    rank = starts(node, image)
+    report = api.next(lambda one: any(found["type"] == "preflight" for found in one.get("diagnosis") or ()))
+    (found,) = [found for found in report["diagnosis"] if found["type"] == "preflight"]
+    assert (found["job"], found["attempt"], found["steps"][0]["result"]) == ("run-1", 1, "failed")
+    assert rank.wait(WITHIN_S) == PREFLIGHT_FAILED
+    assert b"has not passed on" not in rank.stderr.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("all_reduce", "result"),
+    [
+        ({"prints": "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth : 9"}, StepResult.FAILED),
+        ({"prints": "CUDA failure: uncorrectable ECC error encountered", "code": 1}, StepResult.FAILED),
+        ({"prints": "NCCL failure: unhandled system error", "code": 1}, StepResult.INCONCLUSIVE),
+        ({"prints": "", "code": 0}, StepResult.INCONCLUSIVE),
+    ],
+    ids=["a wrong sum", "an error of the hardware", "another error", "no result"],
+)
+def test_only_an_error_of_the_hardware_in_an_all_reduce_ends_the_rank(
+    node: Node, ear: TrainingSocket, image: Image, all_reduce: dict[str, Any], result: StepResult
+) -> None:
+    """Any other error may come from the image, and the training shows whether it matters."""
+    image.has("all_reduce_perf", **all_reduce)
+    rank = starts(node, image)
+    assert results(ear)["nccl_loopback"] is result
+    fails = result is StepResult.FAILED
+    assert rank.wait(WITHIN_S) == (PREFLIGHT_FAILED if fails else 0)
+    assert image.trained.exists() is not fails
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nvidia-smi", "all_reduce_perf", "dcgmi"])
+def test_a_step_that_hangs_is_killed_with_its_children_and_the_training_starts(
+    node: Node, ear: TrainingSocket, image: Image, name: str
+) -> None:
+    """It is inconclusive, whatever it printed before. Its child may hold a GPU, so the child is killed as well."""
+    pid = image.bin / "pid"
+    image.has(name, PASSED_ALL_REDUCE, then=f"trap '' TERM INT\nsleep 600 & echo $! > {pid}\nwait")
+    # Without time for the rest of the preflight only the first program that hangs can end.
+    assert starts(node, image, GPU_RECOVERY_PREFLIGHT_BUDGET_S="5").wait(WITHIN_S) == 0
+    found = results(ear)
+    hung = {"nvidia-smi": "gpu_count", "all_reduce_perf": "nccl_loopback", "dcgmi": "dcgm_level_1"}[name]
+    assert found[hung] is StepResult.INCONCLUSIVE
+    assert image.trained.exists()
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+@pytest.mark.slow
+def test_a_signal_that_ends_the_container_ends_the_preflight(node: Node, image: Image) -> None:
+    """The training never starts, the exit names the signal, and no program is left."""
+    pid = image.bin / "pid"
+    image.has("nvidia-smi", then=f"sleep 600 & echo $! > {pid}\nwait")
+    rank = starts(node, image)
+    wait_until(lambda: pid.exists() and pid.read_text().strip())
+    assert json.loads((node.running / "100.json").read_text())["remote_pid"] == rank.pid, "the agent sees the rank"
+    rank.send_signal(signal.SIGTERM)
+    assert rank.wait(WITHIN_S) == 128 + signal.SIGTERM
+    assert not image.trained.exists() and end_of(node)["signal"] == signal.SIGTERM
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+@pytest.mark.slow
+def test_an_order_to_hold_cuts_the_preflight_short(node: Node, ear: TrainingSocket, image: Image) -> None:
+    """Another rank has failed: the gang does not wait for the rest of a preflight."""
+    (node.running / hold.AGENT_FILE).write_text(json.dumps({"uptime_s": clock.uptime_s()}))
+    image.has("all_reduce_perf", then=f"touch {image.bin}/began\nsleep 600")
+    rank = node.rank("sh", "-c", "sleep 600", **image.variables(GPU_RECOVERY_HOLD_S="300"))
+    wait_until((image.bin / "began").exists)
+    order = {"kind": "hold", "attempt": 1, "grace_s": 0}
+    (node.running / "100.order").write_text(json.dumps(order))
+    wait_until((node.running / "100.exit").exists)
+    assert end_of(node)["held"] is True and rank.poll() is None
+    assert results(ear)["dcgm_level_1"] is StepResult.NOT_RUN
+
+
+@pytest.mark.slow
+def test_in_a_container_that_waited_only_the_cheap_steps_are_run(node: Node, ear: TrainingSocket, image: Image) -> None:
+    """The gang is to continue soon. A GPU that was lost meanwhile is still found, and that rank is not held again."""
+    (node.running / hold.AGENT_FILE).write_text(json.dumps({"uptime_s": clock.uptime_s()}))
+    runs = image.bin / "runs"
+    image.has("all_reduce_perf", PASSED_ALL_REDUCE, then=f"echo x >> {runs}")
+    rank = node.rank("sh", "-c", "exit 7", **image.variables(GPU_RECOVERY_HOLD_S="300"))
+    assert results(ear)["nccl_loopback"] is StepResult.PASSED
+    wait_until((node.running / "100.exit").exists)
+    begins_again(node, 1)
+    found = results(ear)
+    assert (found["gpu_count"], found["nccl_loopback"]) == (StepResult.PASSED, StepResult.NOT_RUN)
+    wait_until((node.running / "200.exit").exists)
+    image.has("nvidia-smi", xml("None"))
+    begins_again(node, 2)
+    assert results(ear)["gpu_count"] is StepResult.FAILED
+    assert rank.wait(WITHIN_S) == PREFLIGHT_FAILED
+    assert runs.read_text() == "x\n" and end_of(node, 300)["code"] == PREFLIGHT_FAILED
+
+
+def begins_again(node: Node, attempt: int) -> None:
+    """The agent starts the attempt after this one in the container that waits."""
+    later = {"ATTEMPT": str(attempt + 1), "RANK": "0", "RUNNING_LOG_ID": str(100 * (attempt + 1))}
+    order = {"kind": "start", "attempt": attempt, "environment": later}
+    (node.running / f"{100 * attempt}.order").write_text(json.dumps(order))
+
+
+@pytest.mark.slow
+def test_without_the_variable_nothing_is_tested(node: Node, image: Image) -> None:
+    """The image is as it was."""
+    image.has("nvidia-smi", then=f"touch {image.bin}/asked")
+    assert starts(node, image, GPU_RECOVERY_PREFLIGHT="").wait(WITHIN_S) == 0
+    assert image.trained.exists() and not (image.bin / "asked").exists()
+
+
+def test_the_server_and_the_wrapper_agree() -> None:
+    """On the variable, the exit code, and the steps whose failure is a proof."""
+    assert (preflight.VARIABLE, preflight.PREFLIGHT_FAILED) == (PREFLIGHT, PREFLIGHT_FAILED)
+    assert preflight_steps.PROOFS == OF_THE_SERVER
+
+
+def test_the_wrapper_and_the_health_check_have_the_same_table_of_recovery_actions() -> None:
+    """The wheel of the wrapper is built without the folder of the check, so it has a copy."""
+    assert Path(recovery_action.__file__).read_bytes() == Path(of_the_check.__file__).read_bytes()
+
+
+def finding(name: str, answer: str, code: int = 0, **environment: str) -> str:
+    """The result of a step for an answer of nvidia-smi."""
+    driver = preflight_steps.parsed(Answer(answer, code))
+    variables = {"GPUS_PER_NODE": "2", **environment}
+    step = {"count": preflight_steps.gpu_count, "action": preflight_steps.recovery_action}
+    return (step[name](driver, variables) if name in step else preflight_steps.nvlink_fabric(driver)).result
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "environment", "result"),
+    [
+        ("count", xml("None", "None"), {}, "passed"),
+        ("count", xml("None", "None", "None"), {}, "passed"),
+        ("count", xml("None", "None"), {"GPUS_PER_NODE": ""}, "not_run"),
+        ("count", xml("None"), {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}, "inconclusive"),
+        ("count", xml("None"), {"NVIDIA_VISIBLE_DEVICES": "void"}, "inconclusive"),
+        ("count", "<nvidia_smi_log><gpu></nvidia_smi_log>", {}, "inconclusive"),
+        ("count", "", {}, "inconclusive"),
+        ("action", xml("Drain P2P", "None"), {}, "inconclusive"),
+        ("action", xml("Replace Cooling", "None"), {}, "inconclusive"),
+        ("action", xml("N/A", "None"), {}, "not_run"),
+        ("action", xml("", ""), {}, "not_run"),
+        ("action", xml(), {}, "not_run"),
+        ("action", xml("None", "None", "Reboot"), {"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1"}, "passed"),
+        ("fabric", xml("None"), {}, "not_run"),
+        ("fabric", xml("None", fabric="<fabric><state>N/A</state></fabric>"), {}, "not_run"),
+        ("fabric", xml("None", fabric="<fabric><state>In Progress</state></fabric>"), {}, "inconclusive"),
+        (
+            "fabric",
+            xml("None", fabric="<fabric><state>Completed</state><status>Failure</status></fabric>"),
+            {},
+            "failed",
+        ),
+    ],
+)
+def test_what_proves_nothing_is_neither_passed_nor_failed(
+    name: str, answer: str, environment: dict[str, str], result: str
+) -> None:
+    """GPUs of other containers do not count, and ECS may have given fewer GPUs than the job wanted."""
+    assert finding(name, answer, **environment) == result
+
+
+@pytest.mark.parametrize(
+    ("states", "expected", "result", "active"),
+    [
+        (["4: ACTIVE"] * 2, "2", "passed", 2),
+        (["4: ACTIVE", "1: DOWN"], "2", "failed", 1),
+        (["4: ACTIVE"], None, "not_run", 1),
+        ([], "1", "failed", 0),
+        ([], None, "not_run", 0),
+    ],
+)
+def test_rdma_devices_are_counted_by_their_active_ports(
+    tmp_path: Path, states: list[str], expected: str | None, result: str, active: int
+) -> None:
+    """Without an expected number there is no result, but the number is reported for the comparison of the ranks."""
+    for number, state in enumerate(states):
+        port = tmp_path / "class/infiniband" / f"rdmap{number}" / "ports/1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(f"{state}\n")
+    variables = {} if expected is None else {preflight_steps.EXPECTED_RDMA: expected}
+    found = preflight_steps.rdma_devices(variables, tmp_path)
+    assert (found.result, found.value) == (result, float(active))
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (Answer('{"gb_s": 412.5, "gpus": 8}', 0), "passed"),
+        (Answer('{"absent": "no PyTorch"}', 0), "not_run"),
+        (Answer('{"wrong": 3}', 0), "failed"),
+        (Answer('{"error": "AcceleratorError: uncorrectable NVLink error detected"}', 0), "failed"),
+        (Answer('{"error": "RuntimeError: out of memory"}', 0), "inconclusive"),
+        (Answer('{"gb_s": "fast"}', 0), "inconclusive"),
+        (Answer("Segmentation fault", 139), "inconclusive"),
+        (Answer('{"gb_s": 412.5, "gpus": 8}', None, True), "inconclusive"),
+    ],
+)
+def test_the_answer_of_the_program_for_pytorch_is_read(answer: Answer, result: str) -> None:
+    """A program that ended too late has no result, even if it printed one."""
+    assert preflight_tests.of_script(answer).result == result
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "text", "result"),
+    [
+        (["Pass", "Skip"], 0, "", "passed"),
+        (["Skip"], 0, "", "inconclusive"),
+        (["Pass", "Fail"], 0, "", "failed"),
+        (["Pass", "Warn"], 0, "", "inconclusive"),
+        (["Pass"], 226, "", "inconclusive"),
+        (None, 255, "Error: unable to establish a connection to the specified host: localhost", "not_run"),
+        (None, 1, "", "inconclusive"),
+    ],
+)
+def test_level_1_of_dcgm_passes_only_with_a_test_that_passed(
+    statuses: list[str] | None, code: int, text: str, result: str
+) -> None:
+    """A test that was skipped is no pass."""
+    said = text if statuses is None else json.dumps({"tests": [{"status": one} for one in statuses]})
+    assert preflight_tests.of_dcgmi(Answer(said, code)).result == result
+
+
+class FakeTensor:
+    """A tensor of the stand-in for PyTorch: one value."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> Any:
+        return FakeTensor(float(self.value == other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def all(self) -> bool:
+        return bool(self.value)
+
+
+class FakeTorch:
+    """A stand-in for PyTorch whose all-reduce adds, or is wrong on a GPU."""
+
+    def __init__(self, wrong: int = -1, has_nccl: bool = True) -> None:
+        self.version = self
+        self.cuda, self._wrong, self._has_nccl = self, wrong, has_nccl
+        if has_nccl:
+            self.nccl = self
+
+    def init(self) -> None: ...
+
+    def synchronize(self, gpu: int) -> None: ...
+
+    def device_count(self) -> int:
+        return 4
+
+    def full(self, shape: Any, value: float, device: str) -> FakeTensor:
+        return FakeTensor(value)
+
+    def zeros_like(self, tensor: FakeTensor) -> FakeTensor:
+        return FakeTensor(0.0)
+
+    def is_available(self, tensors: Any) -> bool:
+        return True
+
+    def all_reduce(self, inputs: list[FakeTensor], outputs: list[FakeTensor]) -> None:
+        for gpu, output in enumerate(outputs):
+            output.value = sum(one.value for one in inputs) + (gpu == self._wrong)
+
+
+def test_the_program_for_pytorch_compares_each_sum() -> None:
+    """On a stand-in for PyTorch: one wrong GPU is named, and a build without NCCL is no pass."""
+    from gpu_recovery_agent.rank.nccl_loopback import loopback  # noqa: PLC0415 - a program, not a module of the wrapper
+
+    assert loopback(FakeTorch(), 0)["gpus"] == 4
+    assert loopback(FakeTorch(wrong=2), 4) == {"wrong": 2}
+    assert "absent" in loopback(FakeTorch(has_nccl=False), 4)
+
+
+def test_an_invalid_budget_is_said_and_the_default_is_used() -> None:
+    """A typing error must not prevent a gang from starting."""
+    said: list[str] = []
+    assert [preflight.budget_s({preflight.BUDGET_VARIABLE: text}, said.append) for text in ("20", "61", "no")] == [
+        20,
+        60,
+        60,
+    ]
+    assert len(said) == 2
+    assert preflight.budget_s({}, said.append) == 60 and len(said) == 2
+
+
+class HangingCommand:
+    """A program that never ends by itself, under a clock of the test. Unless it is stuck, SIGKILL ends it."""
+
+    now, is_stuck = 0.0, False
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, arguments: Any, environment: Any, ends: Any) -> None:
+        self.asked.append(os.path.basename(arguments[0]))
+        self.pid = -1
+
+    def go(self) -> None: ...
+
+    def wait(self, policy: Any, poll_s: Any) -> Ended:
+        while True:
+            HangingCommand.now += poll_s()
+            if policy.due() == signal.SIGKILL and not self.is_stuck:
+                return Ended(signal=signal.SIGKILL)
+
+    def end_the_rest(self, within_s: float) -> None:
+        HangingCommand.now += within_s
+
+
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["killed", "cannot be killed"])
+@pytest.mark.parametrize(("budget", "programs"), [("60", 3), ("15", 1), ("5", 1)])
+def test_the_preflight_never_takes_longer_than_its_budget(
+    monkeypatch: pytest.MonkeyPatch, budget: str, programs: int, is_stuck: bool
+) -> None:
+    """By a clock of the test: every program hangs, and none begins without time. No such step ends the rank."""
+    HangingCommand.now, HangingCommand.is_stuck = 0.0, is_stuck
+    HangingCommand.asked.clear()
+    monkeypatch.setattr(clock, "monotonic_s", lambda: HangingCommand.now)
+    monkeypatch.setattr(preflight_program, "Command", HangingCommand)
+    for module in (preflight_steps, preflight_tests):
+        monkeypatch.setattr(module, "found_in_path", lambda names, environment: f"/bin/{names[0]}")
+    variables = {"GPUS_PER_NODE": "8", preflight.BUDGET_VARIABLE: budget}
+    found = preflight.run_preflight(variables, lambda line: None, True, lambda: False)
+    assert HangingCommand.now <= float(budget)
+    assert len(HangingCommand.asked) == programs
+    assert {step.finding.result for step in found.steps} == {"inconclusive", "not_run"} and found.failure is None
+
+
+@pytest.mark.parametrize("text", ["x", "\n", '"', "\\", "\ud800", "\U0001f4a5", "gpu "])
+@pytest.mark.parametrize("result", ["passed", "failed"])
+def test_only_a_failed_preflight_is_urgent_and_every_report_fits(result: str, text: str) -> None:
+    """The agent sends an urgent observation at once. Its socket takes no longer line."""
+    finding = preflight_steps.Finding(result, "s" * 500, text * 500, 1.5)
+    found = preflight.Preflight([preflight.Step(name, finding, 1.0) for name in STEPS])
+    report = found.report(RankIdentity("j" * 120, 1_000_000, 1_000_000))
+    assert report.get("urgent", False) is (result == "failed")
+    assert len(encoded(report)) <= LINE_BYTES_MAX
