@@ -29,9 +29,11 @@ from gpu_recovery_agent.reporter import AgentEnds, Reporter
 from gpu_recovery_agent.responses import Response, ResponseKind
 from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
+from gpu_recovery_agent.sensors.host_counters import CounterReader
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
+from gpu_recovery_agent.sensors.rank_activity import ActivitySensor
 from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import AgentSettings
@@ -56,6 +58,8 @@ class Agent:
         self._kernel_log = KernelLogSensor(settings.host_kmsg, log)
         self._socket = TrainingSocket(settings.socket, log)
         self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
+        counters = CounterReader(settings.host_sys, settings.host_proc)
+        self._activity = ActivitySensor(settings.running_folder, settings.host_proc, counters.read)
         self._orders = RankOrders(settings.running_folder, log)
         self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader, orders=self._orders)
         self._reset = GpuReset(settings.reset_command, settings.host_proc, environment, self._state, log)
@@ -102,8 +106,8 @@ class Agent:
         self._orders.touch_agent_file()
         if self._reset.poll():
             self._schedule.urgent(clock.monotonic_s())
-        if self._settings.nvml and not self._reset.is_running:
-            self._nvml.poll()
+        if self._settings.nvml and not self._reset.is_running and self._nvml.poll():
+            self._activity.sample(self._all_live, self._nvml.current)
         if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
         now = clock.monotonic_s()
@@ -209,6 +213,7 @@ class Agent:
             diagnosis=self._socket.batch(),
             diagnosis_lost=self._socket.lost,
             utilization=gpu_health.utilization(self._nvml.current),
+            activity={rank: known for rank in live if (known := self._activity.values(rank)) is not None},
             recorded=self._repairs.unreported,
         )
 

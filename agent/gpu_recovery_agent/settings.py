@@ -55,6 +55,7 @@ class AgentSettings:
     reset_command: tuple[str, ...] = ()
     repair_log: Path | None = None
     journal: Path | None = None
+    host_sys: Path = Path("/sys")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
@@ -74,6 +75,7 @@ class AgentSettings:
             repair_log=path_or_off(environment, "GPU_RECOVERY_REPAIR_LOG", str(host_root / REPAIR_LOG)),
             journal=path_or_off(environment, "GPU_RECOVERY_JOURNAL", str(host_root / JOURNAL)),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
+            host_sys=Path(environment.get("HOST_SYS") or host_root / "sys"),
             host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),
