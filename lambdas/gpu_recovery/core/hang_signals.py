@@ -147,7 +147,7 @@ def _sentence(
     utilization = _mean([activity.utilization for activity in ranks.values()])
     power_w, usual_w = (_mean([getattr(one, name) for one in ranks.values()]) for name in ("power_w", "usual_power_w"))
     lines = [activity.line_s for activity in ranks.values() if activity.line_s is not None]
-    line = f", the last line of output is {min(lines):.0f} s old" if lines else ""
+    line = f", and the last line of output is {min(lines):.0f} s old" if lines else ""
     return (
         f"{does}, for {quiet_s:.0f} s: the GPUs draw {power_w:.0f} W, usually {usual_w:.0f} W, with a utilization of "
         f"{utilization:.0f} %{line}"
