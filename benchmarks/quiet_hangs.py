@@ -1,4 +1,4 @@
-"""Benchmark of hangs without progress reports: false alarms in simulated and recorded courses, and the time to a notice.
+"""Benchmark of hangs without progress reports: false alarms in courses of trainings, and the time to a notice.
 
 The samples go through the history of the agent (`sensors/activity_history.py`), the text of the heartbeat and the rule
 of the server (`core/hang_signals.py`). The courses are those of `simulator/cloud/rank_course.py`: their lengths are
@@ -12,6 +12,7 @@ import csv
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from simulator.cloud.rank_course import COURSES, HANGS, Course, Phase, RankCours
 
 RANKS, SAMPLE_S, DAY_S = 3, 15.0, 86_400.0
 """Ranks of a gang, seconds between two samples of the agent, and seconds of a day."""
-JOBS, JOB_DAYS = 40, 10
+JOBS, JOB_DAYS = 30, 10
 """Courses of each kind, and their days. Together with the kinds they are thousands of job-days."""
 OTHER_FAILURE_S = (6 * 3_600.0, 18 * 3_600.0)
 """Bounds of the seconds between two other failures of the job, each of which begins a new attempt."""
@@ -55,12 +56,13 @@ class Gang:
         for history, sample in zip(self.histories, samples, strict=True):
             history.add(sample)
         self.clock_s += samples[0].seconds
-        ranks = {rank: reported(history) for rank, history in enumerate(self.histories)}
-        first = ranks[0]
+        first = reported(self.histories[0])
         if first is None or first.quiet_s == 0:
             self._is_told = False
-        elif not self._is_told and first.quiet_s >= rank_limit_s(first) and signs_of_hang(ranks) is not None:
-            self.notices, self._is_told = self.notices + 1, True
+        elif not self._is_told and first.quiet_s >= rank_limit_s(first):
+            ranks = {rank: reported(history) for rank, history in enumerate(self.histories)}
+            if signs_of_hang(ranks) is not None:
+                self.notices, self._is_told = self.notices + 1, True
 
     def restarted(self) -> Gang:
         """Return the gang in its next attempt. Its agents remember the longest pause of the job."""
@@ -109,7 +111,7 @@ def notice_s(hang: Phase, seed: int, course: Course) -> float:
 
     Samples and reports of each rank come at their own times. The agents of the first two ranks bring the poll forward.
     """
-    drawn = random.Random(f"hang {seed}")
+    drawn = random.Random(f"{hang} {seed}")
     hangs_s = drawn.uniform(1_500.0, 5_000.0)
     ranks = [RankCourse(course(random.Random(seed)), rank, random.Random(f"{seed}/{rank}")) for rank in range(RANKS)]
     histories = [ActivityHistory() for _ in range(RANKS)]
@@ -147,7 +149,7 @@ def recorded_samples(phase: str, traffic_mb_s: float | None = None) -> list[Samp
     with RECORDED.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["phase"] == phase and row["rank"] == "0"]
     samples = []
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in pairwise(rows):
         seconds = float(row["t_s"]) - float(before["t_s"])
         cores = (float(row["cpu_s"]) - float(before["cpu_s"])) / seconds
         waits = row["state"] == "D"

@@ -41,6 +41,7 @@ SLEEPS = Load(0, 127, 0.0)
 EVALUATES = Load(80, 480, 0.9, 500, line_s=120, spread=0.15)
 SCORES = Load(20, 180, 2.0, traffic_mb_s=2, line_s=0)
 LOADS = Load(30, 260, 3.0, 1_200, traffic_mb_s=300, line_s=300, spread=0.2)
+GENERATES = Load(100, 320, 1.0, line_s=0, spread=0.08)
 WAITS_FOR_STORAGE = Load(0, 127, 0.02, waits_for_io=True)
 BUSY_LOOP = Load(0, 130, 1.0)
 ENDLESS_KERNEL = Load(100, 127, 1.0)
@@ -69,6 +70,7 @@ FIRST_SAVES = Phase(SAVES, SPINS)
 EVALUATION = Phase(EVALUATES)
 FIRST_SCORES = Phase(SCORES, SLEEPS)
 SLOW_LOADING = Phase(LOADS)
+GENERATION = Phase(GENERATES)
 STORAGE_STALL = Phase(WAITS_FOR_STORAGE)
 REMOTE_WAIT = Phase(SLEEPS)
 HANGS: Mapping[str, Phase] = {
@@ -129,6 +131,9 @@ COURSES: Mapping[str, Course] = {
     "evaluations on all GPUs, 5 to 10 minutes every 2 hours": course_of(EVALUATION, (300.0, 600.0)),
     "evaluations on rank 0, 5 to 10 minutes every 2 hours, the others asleep": course_of(FIRST_SCORES, (300.0, 600.0)),
     "slow data loading, 10 minutes every hour": course_of(SLOW_LOADING, (500.0, 700.0), 3_600.0),
+    "generation at 46 % of the power of training, 3 to 10 minutes every 20 minutes": course_of(
+        GENERATION, (180.0, 600.0), 1_200.0
+    ),
     "waits for storage with a heavy tail": stalling,
     "waits of all ranks for a remote service, 3 to 5 minutes every 2 hours": course_of(REMOTE_WAIT, (180.0, 300.0)),
 }
@@ -167,7 +172,12 @@ class RankCourse:
             if load.line_s and self._line_s >= load.line_s:
                 self._line_s, line = 0.0, True
 
+        is_one = all(load is loads[0] for load in loads)
+
         def mean(name: str) -> float:
+            if is_one:
+                value: float = getattr(loads[0], name)
+                return value
             return sum(getattr(load, name) for load in loads) / PIECES
 
         power_w = mean("power_w") * max(0.1, self._drawn.gauss(1.0, loads[-1].spread))

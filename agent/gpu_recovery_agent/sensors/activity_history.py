@@ -30,11 +30,12 @@ FIELDS = (
 """Values of a quiet rank in a report, in their order. A rank that is not quiet has only the first, which is 0."""
 USUAL_SAMPLES, USUAL_SAMPLES_MIN, USUAL_PART = 40, 20, 0.8
 """Newest working samples that tell what is usual, the fewest of them, and the part of them that is not above it."""
-QUIET_POWER, QUIET_FABRIC = 0.5, 0.25
+QUIET_POWER, QUIET_FABRIC = 0.4, 0.25
 """Shares of the usual power and of the usual bytes of the fabric below which a sample is quiet.
 
 On an H200 a training drew 692 W, and an endless kernel 127 W (`tests/recorded_gpu`). A collective that waits draws more
-than that kernel, because it fills more of the GPU.
+than that kernel, because it fills more of the GPU. A program that generates text may draw less than half of its power
+in training.
 """
 TRAINED_POWER = 0.7
 """Share of the usual power from which a sample counts as training."""
@@ -83,7 +84,7 @@ class ActivityHistory:
         self._power: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._fabric: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._window: deque[Sample] = deque(maxlen=WINDOW_SAMPLES)
-        self._quiet_s = self._trained_s = 0.0
+        self._quiet_s = self._trained_s = self._trained_w = 0.0
         self._line_s: float | None = None
         self._is_known = False
 
@@ -108,8 +109,8 @@ class ActivityHistory:
         self._power.append(sample.power_w)
         if sample.fabric_mb_s is not None:
             self._fabric.append(sample.fabric_mb_s)
-        if usual_w is not None and sample.power_w >= TRAINED_POWER * usual_w:
-            self._trained_s += sample.seconds
+        if usual_w is not None:
+            self._count_training(sample.seconds, sample.power_w, usual_w)
 
     def values(self) -> Values | None:
         """Return the values for a report in the order of `FIELDS`; None while nothing is known."""
@@ -134,6 +135,13 @@ class ActivityHistory:
             None if None in io_waits else int(any(io_waits)),
             None if self._line_s is None else _whole(self._line_s),
         ]
+
+    def _count_training(self, seconds: float, power_w: float, usual_w: float) -> None:
+        """Count a sample as training. If the usual power has risen, what counted before was a compilation."""
+        if TRAINED_POWER * usual_w > self._trained_w:
+            self._trained_s, self._trained_w = 0.0, usual_w
+        if power_w >= TRAINED_POWER * usual_w:
+            self._trained_s += seconds
 
     def _is_quiet(self, sample: Sample, power_w: float, usual_w: float) -> bool:
         if sample.line or power_w >= QUIET_POWER * usual_w:
