@@ -87,6 +87,12 @@ def test_nothing_is_quiet_in_a_first_compilation() -> None:
     assert values is not None and (values[1] or 0) <= 195
 
 
+def test_work_at_low_power_is_no_training() -> None:
+    """A job must have trained at its usual power for long enough."""
+    values = history((TRAINS, 40), (TRAINS._replace(power_w=400.0), 30), (QUIET, 1)).values()
+    assert values is not None and values[1] == 300
+
+
 @pytest.mark.parametrize(
     ("phases", "traffic_mb_s", "notices"),
     [
@@ -100,7 +106,7 @@ def test_nothing_is_quiet_in_a_first_compilation() -> None:
     ],
 )
 def test_the_recorded_course_of_a_real_gpu(phases: tuple[str, ...], traffic_mb_s: float | None, notices: int) -> None:
-    """Each recorded row stands for a sample. Without the traffic, which was not recorded, a sleep may be a checkpoint."""
+    """Each recorded row stands for a sample. The traffic was not recorded. Without it a sleep may be a checkpoint."""
     assert recorded_notices(phases, traffic_mb_s) == notices
 
 
