@@ -1,7 +1,7 @@
 """Benchmark of the progress timeout: false alarms in simulated courses of step times, and how soon a hang is found.
 
     python -m benchmarks.hangs        measures, and writes the keys `hangs` and `quiet_hangs` of benchmarks/results.json
-    python -m benchmarks.hangs quiet  measures hangs without progress reports alone (`benchmarks/quiet_hangs.py`)
+    python -m benchmarks.hangs quiet [JOBS]  measures hangs without progress reports alone (`benchmarks/quiet_hangs.py`)
 
 A course is the training of one job for ten days, with other failures between. Its steps go through the library that
 measures step times (`client/gpu_recovery_client/diagnosis/step_times.py`) and the rule of the server
@@ -220,8 +220,9 @@ def course_figures(course: Course, median_s: float, jobs: int) -> dict[str, Any]
 
 def main() -> None:
     """Measure and write the figures."""
-    figures = {"quiet_hangs": quiet_hangs.figures()}
-    if sys.argv[1:] != ["quiet"]:
+    asked = sys.argv[1:]
+    figures = {"quiet_hangs": quiet_hangs.figures(*map(int, asked[1:]))}
+    if asked[:1] != ["quiet"]:
         figures["hangs"] = hang_figures()
     for key, measured in figures.items():
         results.update(key, measured)

@@ -24,14 +24,14 @@ from simulator.cloud.rank_course import COURSES, HANGS, Course, Phase, RankCours
 
 RANKS, SAMPLE_S, DAY_S = 3, 15.0, 86_400.0
 """Ranks of a gang, seconds between two samples of the agent, and seconds of a day."""
-JOBS, JOB_DAYS = 30, 10
-"""Courses of each kind, and their days. Together with the kinds they are thousands of job-days."""
+JOBS, JOB_DAYS = 8, 10
+"""Courses of each kind, and their days."""
 OTHER_FAILURE_S = (6 * 3_600.0, 18 * 3_600.0)
 """Bounds of the seconds between two other failures of the job, each of which begins a new attempt."""
 SHORTENED_S = 45 * SAMPLE_S
 """Longest training that is simulated in full. The rest of a longer one is left out of the samples, and counted."""
-HANGS_OF_KIND = 100
-"""Hangs of each kind whose notice is timed."""
+HANGS_OF_KIND, SLOW_HANGS = 100, 5
+"""Hangs of each kind whose notice is timed, and those of the kind that may be a checkpoint."""
 REPORT_S, POLL_EVERY_S, EXECUTE_S = 15.0, 30.0, 3.0
 """Seconds between two reports, between two polls that ranks bring forward, and from a report to the decision."""
 RECORDED = Path(__file__).parents[1] / "tests" / "recorded_gpu" / "h200_580" / "course.csv"
@@ -168,20 +168,22 @@ def recorded_notices(phases: tuple[str, ...], traffic_mb_s: float | None = 0.0) 
 
 
 def figures(jobs: int = JOBS) -> dict[str, Any]:
-    """Return all figures."""
+    """Return all figures.
+
+    Args:
+        jobs: number of jobs of each course. Each trains for `JOB_DAYS` days.
+    """
     alarms = {name: sum(false_alarms(course, seed) for seed in range(jobs)) for name, course in COURSES.items()}
     job_days = jobs * JOB_DAYS
-    even = COURSES["even steps"]
     noticed = {}
     for name, hang in HANGS.items():
-        taken = sorted(notice_s(hang, seed, even) for seed in range(HANGS_OF_KIND if "without end" not in name else 10))
-        noticed[name] = {"median_s": round(taken[len(taken) // 2]), "longest_s": round(taken[-1]), "hangs": len(taken)}
-    training = ("training",) * 3
+        count = SLOW_HANGS if "without end" in name else HANGS_OF_KIND
+        taken = sorted(notice_s(hang, seed, COURSES["even steps"]) for seed in range(count))
+        noticed[name] = {"median_s": round(taken[len(taken) // 2]), "longest_s": round(taken[-1]), "hangs": count}
     return {
         "job_days_of_each_course": job_days,
+        "false_alarms": alarms,
         "false_alarms_per_1000_job_days": {name: round(1_000 * count / job_days, 1) for name, count in alarms.items()},
         "notice": noticed,
-        "recorded": {
-            phase: recorded_notices((*training, phase), None if phase == "checkpoint" else 0.0) for phase in PHASES
-        },
+        "recorded_notices": {phase: recorded_notices((*("training",) * 3, phase)) for phase in PHASES},
     }
