@@ -1,7 +1,7 @@
 """The main loop of the agent: poll the sensors, send a report, run the server's commands.
 
 One thread does all of this, and no step blocks for long. The API responds within seconds, or it counts as unreachable.
-Child processes with a deadline read every source that may block forever.
+Child processes with a deadline read every source that may block forever, and a thread reads the byte counters.
 """
 
 from __future__ import annotations

@@ -22,11 +22,15 @@ def known_activity(report: AgentReport, ranks: Mapping[int, RunningRank], policy
     """Return the activity of the known ranks of a report, by running log id as text."""
     if not is_judged(policy):
         return {}
-    logs = {rank.log_id: log for log, rank in ranks.items()}
+    logs: dict[tuple[str, int, int], int] = {}
+    for log, rank in ranks.items():  # a rank that a user started reports attempt 0
+        logs[rank.job_id, rank.rank, 0] = logs[rank.job_id, rank.rank, rank.attempt] = log
     return {
-        str(logs[reported.log_id]): reported.activity
+        str(logs[of_rank]): reported.activity
         for reported in report.running or ()
-        if reported.activity and reported.log_id in logs and not reported.held
+        if reported.activity
+        and not reported.held
+        and (of_rank := (reported.job_id, reported.rank, reported.attempt)) in logs
     }
 
 
