@@ -1,6 +1,7 @@
 """Benchmark of the progress timeout: false alarms in simulated courses of step times, and how soon a hang is found.
 
-    python -m benchmarks.hangs        measures, and writes the key `hangs` of benchmarks/results.json
+    python -m benchmarks.hangs        measures, and writes the keys `hangs` and `quiet_hangs` of benchmarks/results.json
+    python -m benchmarks.hangs quiet [JOBS]  measures hangs without progress reports alone (`benchmarks/quiet_hangs.py`)
 
 A course is the training of one job for ten days, with other failures between. Its steps go through the library that
 measures step times (`client/gpu_recovery_client/diagnosis/step_times.py`) and the rule of the server
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +24,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.progress_timeout import FORMER_MAX, STEPS_MIN, are_hangs_forgotten, progress_timeout
 from gpu_recovery_client.diagnosis.step_times import StepTimes
 
-from benchmarks import results
+from benchmarks import quiet_hangs, results
 
 POLICY = RecoveryPolicy()
 DAY_S, JOB_DAYS, JOBS = 86_400.0, 10, 10
@@ -218,8 +220,12 @@ def course_figures(course: Course, median_s: float, jobs: int) -> dict[str, Any]
 
 def main() -> None:
     """Measure and write the figures."""
-    figures = hang_figures()
-    results.update("hangs", figures)
+    asked = sys.argv[1:]
+    figures = {"quiet_hangs": quiet_hangs.figures(*map(int, asked[1:]))}
+    if asked[:1] != ["quiet"]:
+        figures["hangs"] = hang_figures()
+    for key, measured in figures.items():
+        results.update(key, measured)
     print(json.dumps(figures, indent=2))
 
 

@@ -88,6 +88,7 @@ THRESHOLDS_NOTES = {
     "tag_repairs": "Set by `gpu-recovery:tag_repairs`.",
     "progress_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",
     "idle_timeout_s": "Only with `diagnose`. [Hangs](hangs.md)",
+    "hang_without_progress": "Only with `diagnose`. [Hangs](hangs.md#hangs-without-progress-reports)",
     "recovered_after_s": (
         "A job that reported progress in the attempt before counts as recovered after `progress_timeout_s` at the "
         "latest. [Notifications](notifications.md)"

@@ -78,6 +78,8 @@ IMPORTS = {
         "tomli_w",
         "health_check.settings",
         "health_check.remedies",
+        # What a simulated agent reports of a rank is learned as by the real one.
+        "gpu_recovery_agent.sensors.activity_history",
     },
 }
 """Beyond the standard library, what each place where code runs may import."""

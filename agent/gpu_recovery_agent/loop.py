@@ -1,7 +1,7 @@
 """The main loop of the agent: poll the sensors, send a report, run the server's commands.
 
 One thread does all of this, and no step blocks for long. The API responds within seconds, or it counts as unreachable.
-Child processes with a deadline read every source that may block forever.
+Child processes with a deadline read every source that may block forever, and a thread reads the byte counters.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from gpu_recovery_agent.responses import Response, ResponseKind
 from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.ecs_gpu_metrics import EcsGpuMetricsSensor
+from gpu_recovery_agent.sensors.host_counters import CounterReader
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
+from gpu_recovery_agent.sensors.rank_activity import ActivitySensor
 from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import AgentSettings
@@ -59,6 +61,8 @@ class Agent:
         self._ecs_metrics = EcsGpuMetricsSensor(settings.ecs_gpu_metrics, log)
         self._socket = TrainingSocket(settings.socket, log)
         self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
+        counters = CounterReader(settings.host_sys, settings.host_proc)
+        self._activity = ActivitySensor(settings.running_folder, settings.host_proc, counters.read)
         self._orders = RankOrders(settings.running_folder, log)
         self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader, orders=self._orders)
         self._reset = GpuReset(settings.reset_command, settings.host_proc, environment, self._state, log)
@@ -110,8 +114,9 @@ class Agent:
         if self._settings.nvml and not self._reset.is_running:
             if xids and self._settings.gpu_events:
                 self._nvml.read_soon()  # the events of the same occurrence wait by now
-            if self._nvml.poll() and self._gpu_events.add(self._nvml.reading):
-                is_urgent = True
+            if self._nvml.poll():
+                self._activity.sample(self._all_live, self._nvml.current)
+                is_urgent |= self._gpu_events.add(self._nvml.reading)
         if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
         now = clock.monotonic_s()
@@ -219,6 +224,7 @@ class Agent:
             diagnosis=self._socket.batch(),
             diagnosis_lost=self._socket.lost,
             utilization=gpu_health.utilization(self._nvml.current),
+            activity={rank: known for rank in live if (known := self._activity.values(rank)) is not None},
             recorded=self._repairs.unreported,
             gpu_events=self._gpu_events.batch,
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpu_recovery_agent.rank.files import Exit
 from gpu_recovery_agent.repair_record import WrittenLine
+from gpu_recovery_agent.sensors.activity_history import Values
 from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank
@@ -34,7 +35,8 @@ class ReportContent:
     reached the agent's report. `utilization` is that of each GPU in percent, empty where NVML is not read.
     `reset` is how the last reset of the GPUs ended; None if the agent resets none. `recorded` is the line about a
     repair of this machine that the server does not know to be there. `gpu_events` are GPU Operational Events, in the
-    form of the protocol.
+    form of the protocol. `activity` holds the values of each rank whose activity is known
+    (`sensors/activity_history.py`).
     """
 
     boot_id: str
@@ -51,6 +53,7 @@ class ReportContent:
     reset: dict[str, Any] | None = None
     recorded: WrittenLine | None = None
     gpu_events: tuple[dict[str, Any], ...] = ()
+    activity: Mapping[LiveRank, Values] = field(default_factory=dict)
 
     @property
     def mark(self) -> str:
@@ -92,7 +95,7 @@ def body(
         report["run"] = run
     if interval_s != DEFAULT_INTERVAL_S:
         report["interval_s"] = max(round(interval_s, 1), 1.0)  # the smallest value of the protocol
-    report["running"] = [_running(live) for live in facts.running[:RUNNING_MAX]]
+    report["running"] = [_running(live, facts.activity.get(live)) for live in facts.running[:RUNNING_MAX]]
     if facts.exits:
         report["exits"] = [_exit(ended.exit, facts.boot_id, uptime_s) for ended in facts.exits[:EXITS_MAX]]
     if facts.health is not None:
@@ -126,7 +129,7 @@ def encoded(report: dict[str, Any]) -> bytes:
     return json.dumps(report, separators=TIGHT, ensure_ascii=False).encode("utf-8", errors="replace")
 
 
-def _running(live: LiveRank) -> dict[str, Any]:
+def _running(live: LiveRank, activity: Values | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if live.rank is not None:
         fields |= {"job": live.rank.job, "attempt": live.rank.attempt, "rank": live.rank.rank}
@@ -134,6 +137,7 @@ def _running(live: LiveRank) -> dict[str, Any]:
             fields["epoch"] = live.rank.epoch
     fields |= {"pid": live.pid, "ticks": live.ticks}
     fields |= ({"holds": True} if live.holds else {}) | ({"held": True} if live.held else {})
+    fields |= {"activity": activity} if activity is not None else {}
     # The number of the running log derives from job, attempt and rank: beside them it is redundant.
     return fields | ({"log": live.log} if live.rank is None and live.log is not None else {})
 

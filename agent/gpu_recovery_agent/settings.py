@@ -62,6 +62,7 @@ class AgentSettings:
     journal: Path | None = None
     ecs_gpu_metrics: Path | None = None
     gpu_events: bool = False
+    host_sys: Path = Path("/sys")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
@@ -82,6 +83,7 @@ class AgentSettings:
             journal=path_or_off(environment, "GPU_RECOVERY_JOURNAL", str(host_root / JOURNAL)),
             ecs_gpu_metrics=path_or_off(environment, "GPU_RECOVERY_ECS_GPU_METRICS", str(host_root / ECS_GPU_METRICS)),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
+            host_sys=Path(environment.get("HOST_SYS") or host_root / "sys"),
             host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),

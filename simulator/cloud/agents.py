@@ -6,6 +6,7 @@ the exits and the faults, until an answer has arrived. Cutting an agent off or e
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from gpu_recovery.core.heartbeat import (
     ReportedXid,
     RunningRank,
 )
+from gpu_recovery.core.rank_activity import activity_text
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
 from gpu_recovery.ports.errors import (
     OutcomeUnknown,
@@ -35,12 +37,14 @@ from gpu_recovery.ports.errors import (
     TooManyReports,
     TryAgainSoon,
 )
+from gpu_recovery_agent.sensors.activity_history import ActivityHistory
 
 from sandbox.cluster.model.instances import gpus_reset
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from sandbox.cluster.nvidia_smi import pci_address
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT
+from simulator.cloud.rank_course import Course, Phase, RankCourse
 from simulator.invariants.records import reset_under_ranks
 from simulator.world_view import WorldView
 
@@ -52,6 +56,8 @@ NEWS_S = 0.5
 """Virtual seconds from a held or started rank to the report of it."""
 GAUGES_EVERY_S = 300
 """Virtual seconds between two reports of an agent with the gauges of its GPUs, if it sends them."""
+SAMPLE_S_MIN = 10.0
+"""Shortest virtual time in seconds between two samples of a rank."""
 WARM_UP = 5
 """First steps that the library leaves out of its step times."""
 NODE_API = "node_api"
@@ -64,6 +70,15 @@ _DIGEST = "gpus"
 _GAUGES_EVERY = GAUGES_EVERY_S // INTERVAL_S
 REFUSED = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts, SequenceStale, TooManyReports)
 """Errors for which the node API sends an error response. The agent continues and reports again after `INTERVAL_S`."""
+
+
+@dataclass
+class RankRecord:
+    """Course of a rank, and what its agent has learned from it up to `until`."""
+
+    course: RankCourse
+    history: ActivityHistory
+    until: datetime
 
 
 @dataclass
@@ -88,6 +103,8 @@ class _Agent:
     """Time since which a rank is held, in seconds of the virtual clock; None if none is."""
     found: list[ReceivedObservation] = field(default_factory=list)
     """Results of preflights that no answer has confirmed yet."""
+    activity: dict[str, RankRecord] = field(default_factory=dict)
+    """Course and history of each rank whose activity is reported, by task id."""
     reported: ReportedRecord | None = None
     """Line about a repair that an answer to this agent has confirmed; None if there is none."""
 
@@ -106,6 +123,8 @@ class Agents:
         step_s: seconds of a training step, if the ranks report progress; None: they report none.
         stalled: jobs whose ranks make no progress, each with the time since which.
         paused: jobs whose programs have marked a phase without progress.
+        course: the course of every training, if the agents report the activity of ranks; None: they report none.
+        hung: jobs that hang, each with the time since which, and with what its ranks do then.
         resets: how the next resets of GPUs end: True for a reset, False for an error, None if it never ends. The last
             entry stands for all later resets. (): the agents reset no GPUs.
         resets_done: number of resets that took place.
@@ -123,6 +142,8 @@ class Agents:
         self.step_s: float | None = None
         self.stalled: dict[str, datetime] = {}
         self.paused: set[str] = set()
+        self.course: Course | None = None
+        self.hung: dict[str, tuple[datetime, Phase]] = {}
         self.resets: tuple[bool | None, ...] = ()
         self.resets_done = 0
         self.command_delays_s: tuple[float, ...] = (0.0,)
@@ -252,7 +273,7 @@ class Agents:
             max(0.0, uptime_s),
             agent.sequence,
             interval_s=INTERVAL_S,
-            running=() if instance.instance_id in self.unable else tuple(agent.ranks.values()),
+            running=() if instance.instance_id in self.unable else tuple(self._with_activity(agent)),
             exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if seen else GpuHealth.OK,
             # The kernel log gives the PCI address. This agent reads no NVML, which gives the UUID.
@@ -277,6 +298,30 @@ class Agents:
         agent.found.append(ReceivedObservation(rank.job_id, rank.attempt, 0.0, report))
         self._report_in(instance_id, NEWS_S)
         return inf if instance_id in self.cut_off else 2 * NEWS_S
+
+    def _with_activity(self, agent: _Agent) -> Iterator[RunningRank]:
+        """Yield the ranks with their activity, as the real agent learns it from samples."""
+        for task_id in agent.activity.keys() - agent.ranks.keys():
+            del agent.activity[task_id]
+        for task_id, rank in agent.ranks.items():
+            if self.course is None or rank.held:
+                agent.activity.pop(task_id, None)
+                yield rank
+                continue
+            now = self.world.timeline.now
+            if task_id not in agent.activity:
+                course = RankCourse(
+                    self.course(random.Random(f"{rank.job_id}/{rank.attempt}")), rank.rank, random.Random(task_id)
+                )
+                agent.activity[task_id] = RankRecord(course, ActivityHistory(), now)
+            record = agent.activity[task_id]
+            seconds = (now - record.until).total_seconds()
+            if seconds >= SAMPLE_S_MIN:
+                since, hang = self.hung.get(rank.job_id, (now, None))
+                hung_s = (now - max(since, record.until)).total_seconds()
+                record.history.add(record.course.sample(seconds, hang, hung_s))
+                record.until = now
+            yield replace(rank, activity=activity_text(record.history.values()))
 
     def _progress(self, instance: ModelInstance, agent: _Agent) -> Iterator[ReceivedObservation]:
         """Yield the progress of each rank, as the library of the program reports it."""

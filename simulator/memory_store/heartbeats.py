@@ -124,7 +124,7 @@ class MemoryHeartbeats:
 def _presence_fields(beat: Heartbeat, known: Heartbeat) -> dict[str, Any]:
     """Return the further fields that a report writes if it shows that the instance is alive now."""
     fields: dict[str, Any] = {"seen_at": beat.seen_at, "silent_since": None, "ranks": {**known.ranks, **beat.ranks}}
-    fields["holds"] = beat.holds
+    fields |= {"holds": beat.holds, "activity": beat.activity}
     if beat.boot_id:
         fields["booted_at"] = beat.booted_at
     if beat.run:

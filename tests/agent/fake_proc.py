@@ -34,14 +34,15 @@ class Proc:
         environment: dict[str, str] | None = None,
         cgroup: str = "0::/",
         user: int | None = None,
+        cpu_ticks: int = 0,
     ) -> None:
         """A process; `inner` are its pids from here inwards, `environment` None is one that may not be read.
 
-        `user` is the user of the test unless it is given.
+        `user` is the user of the test unless it is given. `cpu_ticks` is its processor time in user mode.
         """
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
-        rest = " ".join(["0"] * 16)
+        rest = " ".join(["0"] * 8 + [str(cpu_ticks)] + ["0"] * 7)
         (folder / "stat").write_text(f"{pid} ({name}) {state} {parent} {group or pid} {rest} {ticks} 0 0\n")
         uids = "\t".join([str(os.getuid() if user is None else user)] * 4)
         (folder / "status").write_text(f"Uid:\t{uids}\nNSpid:\t{chr(9).join(map(str, inner or (pid,)))}\n")

@@ -181,6 +181,16 @@ def test_the_begin_of_an_idle_time_is_kept_until_a_gpu_works(store: Store) -> No
     assert kept(store).idle_since == later(75)
 
 
+def test_the_activity_of_the_ranks_is_that_of_the_newest_report(store: Store) -> None:
+    """A report without it ends it, because an older one says nothing of the present."""
+    store.save_heartbeat(beat(1, 0, activity={"5": "[0]", "6": "[90,600]"}), True)
+    assert kept(store).activity == {"5": "[0]", "6": "[90,600]"}
+    store.save_heartbeat(beat(2, 15, activity={"5": "[0]"}), True)
+    assert kept(store).activity == {"5": "[0]"}
+    store.save_heartbeat(beat(3, 30), True)
+    assert kept(store).activity == {}
+
+
 def test_the_utilisation_is_that_of_the_last_report_of_the_gpus(store: Store) -> None:
     """An exit that is sent alone keeps it. A report of the GPUs without it, as of an older agent, ends it."""
     store.save_heartbeat(beat(1, 0, health=GpuHealth.OK, utilisation="61"), True)

@@ -171,6 +171,7 @@ def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[eve
         events.RankHeard(**about, instance_id=instance_id),
         events.RankExited(**about, instance_id=instance_id, sentence="it has ended with code 1"),
         events.StallReported(**about, instance_id=instance_id, unchanged_s=75.0),
+        events.HangSuspected(**about, sentence="every rank is idle", since=about["at"] - timedelta(seconds=90)),
     ]
 
 

@@ -14,7 +14,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +31,8 @@ READER_GONE = (errno.EPIPE, errno.ECONNRESET)
 """Errors of a write to a pipe without a reader."""
 FORWARDED_WITHIN_S = 5.0
 """Seconds that the end of a rank waits until its remaining output is forwarded."""
+LINE_EVERY_S = 5.0
+"""Shortest time in seconds between two lines that are told."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,13 @@ class _Pipe:
 
 
 class OutputTail:
-    """Forwards the output of a command, from `begin` to `end`, and stores its last lines."""
+    """Forwards the output of a command, from `begin` to `end`, and stores its last lines.
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    It calls `on_line` when the command writes a line, at most once in `LINE_EVERY_S`.
+    """
+
+    def __init__(self, environment: Mapping[str, str], on_line: Callable[[], None] = lambda: None) -> None:
+        self._on_line, self._line_due_s = on_line, 0.0
         self._lines: deque[str] = deque(maxlen=LINES_MAX)
         self._pipes = [] if environment.get(SWITCH) == "off" else [_pipe(numbers) for numbers in _outputs()]
         self._threads: list[threading.Thread] = []
@@ -97,6 +103,9 @@ class OutputTail:
             text = line[line.rfind(b"\n") + 1 :].rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
             if text.strip():
                 self._lines.append(_shortened(text.decode("utf-8", errors="replace")))
+        if lines and (now := clock.monotonic_s()) >= self._line_due_s:
+            self._line_due_s = now + LINE_EVERY_S
+            self._on_line()
         return rest[-CHUNK_BYTES:]
 
 

@@ -9,6 +9,10 @@ SOCKET = ".diagnosis.sock"
 """File name of the socket for observations. It begins with a dot; file names of ranks do not."""
 
 
+OUTPUT_SUFFIX = ".output"
+"""End of the name of the empty file whose modification time is that of the last line of a rank."""
+
+
 class AgentSettingsError(ValueError):
     """An environment variable is missing or unusable. The message names the variable and never holds a secret."""
 
@@ -27,6 +31,11 @@ def socket_path(environment: Mapping[str, str]) -> Path | None:
     Raises AgentSettingsError.
     """
     return path_or_off(environment, "GPU_RECOVERY_SOCKET", str(running_folder(environment) / SOCKET))
+
+
+def output_path(folder: Path, stem: str) -> Path:
+    """Return the path of the file that the wrapper of a rank touches when the rank writes a line."""
+    return folder / f".{stem}{OUTPUT_SUFFIX}"
 
 
 def at_home(text: str) -> Path:

@@ -63,7 +63,7 @@ from .hold import (
     wait_for_start,
 )
 from .output_tail import OutputTail
-from .paths import AgentSettingsError, running_folder, socket_path
+from .paths import AgentSettingsError, output_path, running_folder, socket_path
 from .preflight import is_wanted
 from .preflight_exit import status_before_start
 from .process import FORWARDED, Command, Ended
@@ -88,6 +88,8 @@ The environment names the rank: JOB_ID, ATTEMPT, RANK; GPUTASKER_RUNNING_TASKS_D
 shares with the agent. Exit status: that of the command, 128+n for signal n; 75 suspended, 76 preflight failed,
 124 no progress, 125 wrong command line, 126 or 127 the command cannot be started.
 """
+NO_LINE = (0.0, 0.0)
+"""Access and modification time of the file of the output before the first line."""
 ECS_VARIABLES = ("ECS_CONTAINER_METADATA_URI_V4", "ECS_CONTAINER_METADATA_URI")
 """Variables that the agent of ECS sets in every container."""
 
@@ -196,7 +198,7 @@ def _once(
         suspension = SuspensionHandler(timeouts, folder, leads=leads, say=print_line, rehearse_s=rehearse_s)
         dumps = FlightDumps(passed, print_line)
         guard = Guard(folder.path if folder else None)  # before the pipes of the output, which it must not hold open
-        output = OutputTail(environment)
+        output = OutputTail(environment, files.touch_output if files else _no_file)
         command = Command(arguments, passed, output.ends)
         guard.watch(command.pid)
         output.begin()
@@ -250,6 +252,10 @@ def _report_timeouts(files: RankFiles, environment: Mapping[str, str], arguments
     delivery = Delivery(path)
     delivery.send([report])
     delivery.end(0.0)
+
+
+def _no_file() -> None:
+    """Do nothing about a line of a rehearsal, which no agent reads."""
 
 
 def _no_order() -> Order | None:
@@ -354,6 +360,7 @@ class RankFiles:
                     "see the files of this rank, and will not report its exit"
                 )
             running = self._running(command_pid)
+            self._set_line_time(os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, NO_LINE)
             write_whole(self._folder / f"{self._stem}.json", {**running, "held": True} if held else running)
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
@@ -411,12 +418,35 @@ class RankFiles:
                 return socket_path(self._environment)
         return None
 
+    def touch_output(self) -> None:
+        """Tell the agent that the command has written a line, by the modification time of an empty file.
+
+        The file is not made here: at the end of the rank it is removed, and its last lines come after that.
+        """
+        if self._stem is not None:
+            with suppress(FileNotFoundError):
+                self._set_line_time(os.O_WRONLY | os.O_NOFOLLOW, None)
+
+    def _set_line_time(self, flags: int, times: tuple[float, float] | None) -> None:
+        """Set the time of the last line: now, or before the first line that of the epoch. Warn of errors."""
+        try:
+            descriptor = os.open(output_path(self._folder, self._stem or ""), flags | os.O_CLOEXEC, 0o644)
+            try:
+                os.utime(descriptor, times)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._warn(f"the time of the last line cannot be written to {self._folder}: {error}")
+
     def remove(self) -> None:
         """Remove the running file. A file that stays would show an ended rank as running (the trap of seed 000)."""
         if self._stem is None:
             return
         try:
             (self._folder / f"{self._stem}.json").unlink(missing_ok=True)
+            output_path(self._folder, self._stem).unlink(missing_ok=True)
             remove_order(self._folder, self._stem)
             sync_folder(self._folder)
         except OSError as error:

@@ -44,6 +44,7 @@ GAUGES = {
     "temperature",
     "memory_temperature",
     "power_mw",
+    "energy_mj",
     "utilization",
     "pcie_width",
     "pcie_replays",

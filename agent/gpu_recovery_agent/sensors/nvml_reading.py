@@ -100,6 +100,7 @@ class _Gpu:
             "temperature": lambda: int(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU)),
             "memory_temperature": lambda: self._field(nvml.NVML_FI_DEV_MEMORY_TEMP),
             "power_mw": lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)),
+            "energy_mj": lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)),
             "utilization": lambda: int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
             "pcie_width": lambda: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
             "pcie_width_max": lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),

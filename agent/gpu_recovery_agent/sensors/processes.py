@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 ENVIRONMENT_BYTES_MAX = 1024 * 1024
-ZOMBIE, DEAD = "Z", "X"
+ZOMBIE, DEAD, WAITS = "Z", "X", "D"
 OF_A_RANK = ("JOB_ID", "ATTEMPT", "RANK", "NODE_RANK", "EPOCH", "RUNNING_LOG_ID")
 """Variables that are read from an environment. The others may hold secrets of a job and are never passed on."""
 
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """One process. `ticks` is its start in clock ticks since the boot; pid and ticks together identify the process."""
+    """One process. `ticks` is its start in clock ticks since the boot; pid and ticks together identify the process.
+
+    `cpu_ticks` is the processor time, in clock ticks, of the process and of its children that it has waited for.
+    """
 
     pid: int
     state: str
     parent: int
     group: int
     ticks: int
+    cpu_ticks: int = field(default=0, compare=False)
 
     @property
     def is_alive(self) -> bool:
@@ -43,7 +47,8 @@ def read(host_proc: Path, pid: int) -> ProcessInfo | None:
     # The name in parentheses may contain blanks and parentheses; the fields begin after the last one.
     fields = text.rpartition(")")[2].split()
     try:
-        return ProcessInfo(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
+        used = sum(map(int, fields[11:15]))
+        return ProcessInfo(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[19]), used)
     except (IndexError, ValueError):
         return None
 

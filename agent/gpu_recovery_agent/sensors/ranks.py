@@ -25,6 +25,7 @@ from gpu_recovery_agent.rank.files import (
     whole,
 )
 from gpu_recovery_agent.rank.hold import hold_s
+from gpu_recovery_agent.rank.paths import output_path
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.process_table import ProcessTable
 from gpu_recovery_agent.sensors.rank_folder import FileChanged, FileSignature, is_unchanged, list_files, read_file
@@ -154,6 +155,7 @@ class RankSensor:
         try:
             if is_unchanged(self._folder / name, known.signature):
                 (self._folder / name).unlink()
+                output_path(self._folder, name.removesuffix(RUNNING_SUFFIX)).unlink(missing_ok=True)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -136,14 +136,11 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
             update.sets.append(f"{idle} = if_not_exists({idle}, {update.value(beat.idle_since)})")
         else:
             update.removed.append(update.name("idle_since"))
-    if beat.holds:
-        update.set("holds", beat.holds)
-    else:
-        update.removed.append(update.name("holds"))
-    if beat.resets:
-        update.set("resets", True)
-    else:
-        update.removed.append(update.name("resets"))
+    for name, value in (("holds", beat.holds), ("resets", beat.resets), ("activity", dict(beat.activity))):
+        if value:
+            update.set(name, value)
+        else:
+            update.removed.append(update.name(name))
     for log, rank in beat.ranks.items():
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:

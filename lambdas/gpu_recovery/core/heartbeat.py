@@ -103,6 +103,7 @@ class RunningRank:
     attempt and epoch are 0 and None for a rank that did not get them, such as a rank that a user started.
     holds: whether the process of the rank can end without its container.
     held:  whether the process has ended so, and the container waits for the next attempt.
+    activity: what the rank does (`core/rank_activity.py`), "" if it is not known.
     """
 
     job_id: str
@@ -113,6 +114,7 @@ class RunningRank:
     start_ticks: int = 0
     holds: bool = False
     held: bool = False
+    activity: str = ""
 
     @property
     def log_id(self) -> int:
@@ -307,6 +309,8 @@ class Heartbeat:
         does not report the utilisation.
     holds:        running log ids, as text, of running ranks whose process can end without its container.
     resets:       whether the agent is set up to reset the GPUs.
+    activity:     what each rank of the last report does (`core/rank_activity.py`), by running log id as text. Empty
+        unless the policy judges ranks by it.
     """
 
     instance_id: str
@@ -331,6 +335,7 @@ class Heartbeat:
     idle_since: datetime | None = None
     holds: tuple[str, ...] = ()
     resets: bool = False
+    activity: Mapping[str, str] = field(default_factory=dict)
 
 
 class ReportFreshness(StrEnum):

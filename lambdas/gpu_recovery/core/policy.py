@@ -49,6 +49,14 @@ class TimeoutOrder(StrEnum):
     REFUSE = "refuse"
 
 
+class HangAction(StrEnum):
+    """What follows if the agents show a hang of a job that reports no progress."""
+
+    OFF = "off"
+    NOTIFY = "notify"
+    ACT = "act"
+
+
 PERCENT_MAX = 100
 CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 """Seconds that a health check may take, by DCGM run level (`health_check/settings.py`).
@@ -170,6 +178,11 @@ class RecoveryPolicy:
     """Seconds for which every GPU of a job that reports no progress may be idle after it has worked.
 
     After that the job counts as hung and is stopped.
+    """
+    hang_without_progress: HangAction = HangAction.OFF
+    """What follows if power, processor time, network and output of all ranks show a hang: nothing, an e-mail, a stop.
+
+    Only for jobs that report no progress. With `act` operators are notified first, and the job is stopped 90 s later.
     """
     recovered_after_s: int = 60
     """Seconds that a relaunched job must run before it counts as recovered, if it reports no progress.

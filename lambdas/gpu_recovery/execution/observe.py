@@ -15,6 +15,7 @@ from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, 
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
 from gpu_recovery.execution.held_tasks import end_in_place, is_of_attempt
+from gpu_recovery.execution.quiet_gang import suspected_hang
 from gpu_recovery.execution.task_ownership import may_run_on, with_unrecorded_tasks
 from gpu_recovery.execution.training_progress import describe_continued, kept_until
 from gpu_recovery.execution.warm_spares import observe_spares
@@ -49,11 +50,13 @@ def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
 
 
 def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
-    """Return the event of a running job without progress; None if it makes progress or reports none."""
+    """Return the event of a running job that hangs, by its progress or by what its agents see; None if it does not."""
     if not context.policy.diagnose or job.status is not JobStatus.RUNNING:
         return None
     sentence = describe_hang(context.store, context.policy, job, plan, context.now)
-    return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
+    if sentence:
+        return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=sentence)
+    return suspected_hang(context.store, context.policy, job, plan, context.now)
 
 
 def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:

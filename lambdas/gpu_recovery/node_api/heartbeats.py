@@ -36,6 +36,7 @@ from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.gpu_resets import GpuResets
 from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.held_ranks import HeldRanks
+from gpu_recovery.node_api.quiet_ranks import known_activity, quiet_events
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.repair_records import orders_to_record, record_found
 from gpu_recovery.node_api.stalls import stall_events
@@ -143,7 +144,11 @@ class HeartbeatReceiver:
         left_out = save_observations(
             recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
         )
-        for job_id, stall in stall_events(report, ranks, recovery.policy, now):
+        stalls = (
+            *stall_events(report, ranks, recovery.policy, now),
+            *quiet_events(report, ranks, recovery.policy, now),
+        )
+        for job_id, stall in stalls:
             self._handle_event(job_id, stall)
         if report.inventory is not None and not inventory_waits and self.gauges and recovery.has_time():
             self.gauges.record(report.instance_id, report.inventory, now)
@@ -180,6 +185,7 @@ class HeartbeatReceiver:
             utilisation=report.utilisation if self.gauges is not None else "",
             idle_since=now if all_idle(report.utilisation) else None,
             resets=report.resets,
+            activity=known_activity(report, ranks, self.recovery.policy),
         )
 
     def _save_heartbeat(self, beat: Heartbeat, present: bool, by: str) -> Heartbeat | None:

@@ -27,6 +27,7 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.core.job.adoption import JOB_ID
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
+from gpu_recovery.core.rank_activity import activity_text
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
 """Entries of the lists in a report at most."""
@@ -240,6 +241,7 @@ def _running(read: _Object) -> RunningRank | int:
         start_ticks=read.whole("ticks", 0, TICKS_MAX),
         holds=read.flag("holds"),
         held=read.flag("held"),
+        activity=activity_text(read.values.get("activity")),
     )
 
 

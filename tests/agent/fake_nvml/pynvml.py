@@ -47,6 +47,7 @@ HEALTHY: dict[str, Any] = {
     "sram": 0,
     "temperature": 40,
     "power": 90_000,
+    "energy": 4_248_954,
     "utilization": 0,
     "reasons": 1,
     "raises": {},
@@ -168,6 +169,10 @@ def nvmlDeviceGetTemperatureV(handle: int, sensor: int) -> int:
 
 def nvmlDeviceGetPowerUsage(handle: int) -> int:
     return _asked("nvmlDeviceGetPowerUsage", handle)["power"]
+
+
+def nvmlDeviceGetTotalEnergyConsumption(handle: int) -> int:
+    return _asked("nvmlDeviceGetTotalEnergyConsumption", handle)["energy"]
 
 
 def nvmlDeviceGetUtilizationRates(handle: int) -> Any:

@@ -248,13 +248,27 @@ class RankExited(JobEvent):
 
 @frozen_dataclass(kw_only=True)
 class StallReported(JobEvent):
-    """A process of the rank on this instance has reported the same progress for `unchanged_s` seconds: too long.
+    """The rank on this instance has shown no work for `unchanged_s` seconds: too long.
 
-    Whether the whole gang hangs is asked afterwards.
+    A process of it has reported the same progress, or, with `is_quiet`, its agent sees no work of a rank that reports
+    no progress. Whether the whole gang hangs is asked afterwards.
     """
 
     instance_id: str
     unchanged_s: float
+    is_quiet: bool = False
+
+
+@frozen_dataclass(kw_only=True)
+class HangSuspected(JobEvent):
+    """The node agents of all ranks show a hang of a job that reports no progress. It began at `since`.
+
+    instance_id: the instance of the one rank that differs from the others; "" for none.
+    """
+
+    sentence: str
+    since: datetime
+    instance_id: str = ""
 
 
 @frozen_dataclass(kw_only=True)
@@ -383,6 +397,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     RankHeard,
     RankExited,
     StallReported,
+    HangSuspected,
     SparesOffered,
     SparesRecalled,
     SpareSeen,

@@ -285,6 +285,8 @@ class ListedJob:
     calm_attempt: int = 0
     """The last attempt with a stable run since that stop; 0 for none. `calm_run_s` is its run in seconds."""
     calm_run_s: int = 0
+    hang_told_at: datetime | None = None
+    """Time at which operators were last notified of a hang that the node agents show; None: never."""
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from gpu_recovery.core import commands, events
@@ -32,8 +31,6 @@ from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 
-STALL_AGAIN = timedelta(seconds=30)
-"""Time after a poll in which a stall that a rank reports leads to no other poll."""
 REBOOTS_FROM_TRY = 2
 """The deadline of STOPPING, counted from 1, at which instances are rebooted to end ranks that cannot be stopped."""
 
@@ -76,25 +73,6 @@ def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -
     if job.reason.startswith("observe-only"):
         return Ignore("that is recorded, and this job is only observed")
     return record_only(job, step, {})
-
-
-def stall_reported(job: Job, event: events.StallReported, context: DecisionContext) -> Step | Ignore:
-    """Ask now whether the whole gang hangs, because the process of one rank reports no progress for too long.
-
-    The answer may be that other ranks make progress. The same process reports again, so the question is not repeated
-    within `STALL_AGAIN`.
-    """
-    if event.instance_id not in job.instances:
-        return Ignore("no rank of this attempt is there")
-    if job.spec.progress_timeout_s is not None and event.unchanged_s < job.spec.progress_timeout_s:
-        return Ignore(f"the job allows {job.spec.progress_timeout_s} s without progress")
-    interval = duration(context.policy.poll_interval_s)
-    next_poll = context.now + interval
-    if job.look_at is not None and job.look_at > next_poll - min(STALL_AGAIN, interval / 4):
-        return Ignore("the ranks were polled just now")
-    return Step(
-        job.status, job.reason, {"look_at": next_poll}, unless_pending(job, commands.ObserveAttempt(job.attempt))
-    )
 
 
 def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, context: DecisionContext) -> Step | Ignore:

@@ -26,6 +26,7 @@ from gpu_recovery.core.notifications.template import (
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
+    from gpu_recovery.core.events import HangSuspected
     from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
     from gpu_recovery.core.job.record import Job, JobStatus
     from gpu_recovery.core.task import RankFailure
@@ -248,6 +249,39 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
         Part.IDS: _ids(job, note_id),
     }
     subject = f"{job.job_id}: would be stopped (observed only)"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
+
+
+def may_hang(job: Job, event: HangSuspected, stops_at: datetime | None) -> NotifyOperator:
+    """Return the message that the node agents show a hang of a job that reports no progress.
+
+    Args:
+        job: the record before the decision.
+        event: what the agents show.
+        stops_at: time from which the gang is stopped if it still hangs; None if it is not stopped.
+    """
+    note_id = f"{job.job_id}/{job.version + 1}"
+    follows = "The job is not stopped. There is no further message about this hang."
+    if stops_at is not None:
+        follows = (
+            f"If nothing has changed at {clock(stops_at)}, the gang is stopped and diagnosed, and the job continues "
+            "from its last checkpoint. A message of its own follows then."
+        )
+    parts = {
+        Part.WHAT: [f"Job {of_user(job)}, attempt {job.attempt}, may hang since {clock(event.since)}."],
+        Part.EVIDENCE: [f"{event.sentence}."],
+        Part.DONE: ["No action. The job reports no progress, so only its instances show what it does."],
+        Part.NEXT: [follows],
+        Part.YOU: [
+            "Look at its output. If it hangs, cancel it or stop one of its tasks:",
+            typed(f"logs {job.job_id}"),
+            *([typed(f"instances {event.instance_id}")] if event.instance_id else []),
+            typed(f"cancel {job.job_id}"),
+            "docs/hangs.md says how such a hang is judged.",
+        ],
+        Part.IDS: _ids(job, note_id),
+    }
+    subject = f"{job.job_id}: attempt {job.attempt} may hang"
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 

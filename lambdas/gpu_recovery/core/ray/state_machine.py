@@ -190,6 +190,7 @@ _OF_INSTANCES = (
     events.RankHeard,
     events.RankExited,
     events.StallReported,
+    events.HangSuspected,
     events.ProgressStopped,
     events.TrainingContinued,
     events.SparesOffered,
