@@ -10,6 +10,7 @@ from enum import StrEnum
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
+from gpu_recovery.core.instance.standing_quarantine import OF_EARLIER_RELEASE, Quarantine
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.repair_record import RepairRecord
@@ -175,24 +176,6 @@ class Reboot:
     started: bool = False
     """Whether the stopped instance is being started. Only then a connecting agent is a sign of the new boot."""
     deadline_at: datetime | None = None
-
-
-@frozen_dataclass()
-class Quarantine:
-    """A quarantine that only an operator ends. It outlasts the registration of the instance with ECS.
-
-    Attributes:
-        reason: why the instance was quarantined, as a sentence.
-        by: the operator who asked for the quarantine; "" if no operator did.
-    """
-
-    since: datetime
-    reason: str
-    by: str = ""
-
-
-_OF_EARLIER_RELEASE = "an operator, as recorded by an earlier release"
-"""`Quarantine.by` of a record without the field. It may be an operator's quarantine, so it is treated as such."""
 
 
 class RepairLevel(StrEnum):
@@ -440,7 +423,7 @@ class ListedInstance:
     def standing_quarantine(self) -> Quarantine | None:
         """The quarantine that only an operator ends; also that of a record without the field `quarantine`."""
         if self.quarantine is None and self.needs_operator:
-            return Quarantine(self.status_at, self.reason, _OF_EARLIER_RELEASE)
+            return Quarantine(self.status_at, self.reason, OF_EARLIER_RELEASE)
         return self.quarantine
 
     @property
