@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.identifiers import attempt_id, listed
+from gpu_recovery.core.instance.idle_check_record import IdleCheck, IdleCheckResult
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.instance.standing_quarantine import OF_EARLIER_RELEASE, Quarantine
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -145,6 +146,10 @@ class CheckRun:
     orphaned_at: datetime | None = None
     """Time at which ECS ended the registration under the task of this check. Its process runs on until it gives up, and
     its verdict document is the only sign of its end. None: ECS accounts for the task."""
+    level: int = 0
+    """DCGM run level of the check; 0: that of the deployment."""
+    idle: IdleCheck | None = None
+    """What makes the check an idle check, which gives way to a job; None for every other check."""
 
     @property
     def why_not_started(self) -> CheckRefusal | None:
@@ -359,6 +364,8 @@ class ListedInstance:
     replaced_at: datetime | None = None
     """Time at which the instance last came back from a proved stop and start, which moved it to another host. The check
     result does not matter."""
+    idle_check: IdleCheckResult | None = None
+    """The last idle check, and the last that the instance passed; None if it had none."""
     past: tuple[Signal, ...] = ()
     """The fault history of the last 28 days, from which the lemon score is computed."""
     boot_id: str | None = None
@@ -380,6 +387,11 @@ class ListedInstance:
             promised: number of GPUs that are assigned to jobs before their claims are written.
         """
         return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
+
+    @property
+    def failed_level(self) -> int:
+        """The level of an idle check that found a fault, until a check at this level passes; 0 without such a fault."""
+        return self.idle_check.failed_level if self.idle_check is not None else 0
 
     @property
     def drained_by_others(self) -> bool:

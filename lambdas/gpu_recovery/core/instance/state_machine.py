@@ -31,6 +31,7 @@ from gpu_recovery.core.instance import (
     gpu_reset,
     health_check,
     health_reports,
+    idle_check,
     interruptions,
     liveness,
     quarantine,
@@ -69,6 +70,8 @@ BEGINS_NO_REPAIR = (
     events.InstanceSilent,
     events.InstanceHeard,
     events.InstanceBooted,
+    events.IdleCheckDue,
+    events.IdleCheckPreempted,
 )
 """Events that begin no repair, so they are decided without the fleet limits."""
 
@@ -140,7 +143,7 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
             return "a later report is known"
         case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
             return "about the last reported boot, or an earlier boot"
-        case events.CheckEnded() if not health_check.is_awaited(instance, event):
+        case events.CheckEnded() | events.IdleCheckPreempted() if not health_check.is_awaited(instance, event):
             return "about another check than the check under way"
         case events.ResetEnded() | events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if (
             event.epoch != instance.epoch
@@ -267,6 +270,8 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.AVAILABLE, events.InstanceDeadlineReached): Transition.to(
         interruptions.deadline_of_available, _S.AVAILABLE, _S.CHECKING, *_REPAIR
     ),
+    (_S.AVAILABLE, events.IdleCheckDue): Transition.to(idle_check.idle_check_due, _S.CHECKING),
+    (_S.CHECKING, events.IdleCheckPreempted): Transition.to(idle_check.idle_check_preempted, _S.CHECKING),
     (_S.CHECKING, events.InstanceObserved): Transition.to(registration.observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
     (_S.CHECKING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.CHECKING),
@@ -275,7 +280,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, _S.GONE, *_RESET_OR_REPAIR),
     (_S.CHECKING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
+    (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING, _S.AVAILABLE),
     (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
         health_check.check_overdue, _S.CHECKING, _S.QUARANTINED, _S.AVAILABLE, _S.VERIFYING, _S.GONE
     ),
@@ -375,6 +380,8 @@ _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
 _NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.RESETTING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING)
 IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
+    **ignored("it is not idle", events.IdleCheckDue, *(status for status in _S if status is not _S.AVAILABLE)),
+    **ignored("no idle check is under way", events.IdleCheckPreempted, *(s for s in _S if s is not _S.CHECKING)),
     **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING),
     **ignored("no reset is under way", events.ResetEnded, *(status for status in _S if status is not _S.RESETTING)),
     **ignored("it has left the cluster", events.RepairRequested, _S.GONE),

@@ -42,6 +42,9 @@ class Host:
     lemon:          lemon score from the fault history, from 0 (no faults) to 1. Lower scores are used first
                     where a gang needs no further rack or zone for that.
     out_of_use:     why the host is not usable; None if it is. Wait reasons name it.
+    free_after_check: GPUs that are free when its idle check has been stopped for a job; 0 without such a check.
+    check_id:       the idle check to stop for that; "" if it is being stopped already, or has ended.
+    passed_check:   the host has passed an idle check lately, so it is used before other hosts that fit equally well.
     """
 
     host_id: str
@@ -59,6 +62,9 @@ class Host:
     leaves_at: datetime | None = None
     lemon: float = 0.0
     out_of_use: OutOfUse | None = None
+    free_after_check: int = 0
+    check_id: str = ""
+    passed_check: bool = False
 
 
 @frozen_dataclass()
@@ -221,6 +227,7 @@ class RejectionKind(StrEnum):
     JOBS = "jobs"  # the number of jobs that may run at once
     OWN = "own"  # its own instances; it accepts no others
     ROOM = "room"  # hosts that are being vacated for it
+    CHECK = "check"  # hosts whose idle check is being stopped for it
     PERMISSION = "permission"  # a permission of the deployment, without which AWS denies its launch
 
 
@@ -258,12 +265,22 @@ class Reservation:
 
 
 @frozen_dataclass()
+class CheckToStop:
+    """An idle check that is stopped so that the job can start on its host."""
+
+    host_id: str
+    check_id: str
+    job_id: str
+
+
+@frozen_dataclass()
 class Placement:
     """The decision about a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
 
     next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
               decision.
     leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
+    stops:    idle checks that are stopped for jobs among `rejected`.
     """
 
     assignments: tuple[Assignment, ...]
@@ -272,3 +289,4 @@ class Placement:
     reservations: tuple[Reservation, ...] = ()
     next_at: datetime | None = None
     leaves_places: bool = False
+    stops: tuple[CheckToStop, ...] = ()
