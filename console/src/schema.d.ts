@@ -968,6 +968,11 @@ export interface components {
             };
         };
         /**
+         * @description Outcome of a health check. INCONCLUSIVE neither finds the instance faulty nor passes it.
+         * @enum {string}
+         */
+        CheckOutcome: "HEALTHY" | "REBOOT" | "REPLACE" | "CONFIGURATION" | "INCONCLUSIVE" | "GONE" | "SUSPECTED";
+        /**
          * @description State of a health check, as far as its document and the record of its instance tell.
          * @enum {string}
          */
@@ -1382,6 +1387,20 @@ export interface components {
             /** Format: date-time */
             since: string;
         };
+        /**
+         * @description The last idle check of an instance, and the last that it passed.
+         *
+         *     `outcome` is null after a check that was stopped for a job or not started. `counts`: the passed check speaks for the
+         *     instance now: it is less than a day old, and no fault, repair or failed job has followed.
+         */
+        IdleCheck: {
+            counts: boolean;
+            /** Format: date-time */
+            ended_at: string;
+            level: number | null;
+            outcome: components["schemas"]["CheckOutcome"] | null;
+            passed_at: string | null;
+        };
         /** @description An incident: a failure, and what was done about it. */
         Incident: {
             attempts: number[];
@@ -1466,6 +1485,7 @@ export interface components {
             heartbeat?: components["schemas"]["Heartbeat"] | null;
             held: components["schemas"]["RepairHeld"] | null;
             history: components["schemas"]["Decision"][];
+            idle_check: components["schemas"]["IdleCheck"] | null;
             incident_id: string | null;
             instance_id: string;
             lemon: components["schemas"]["UnreliabilityScore"];
@@ -1525,6 +1545,7 @@ export interface components {
                 [key: string]: components["schemas"]["HealthReport"];
             };
             held: components["schemas"]["RepairHeld"] | null;
+            idle_check: components["schemas"]["IdleCheck"] | null;
             incident_id: string | null;
             instance_id: string;
             lemon: components["schemas"]["UnreliabilityScore"];
@@ -2123,7 +2144,7 @@ export interface components {
          * @description What a waiting job lacks.
          * @enum {string}
          */
-        RejectionKind: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "permission";
+        RejectionKind: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "check" | "permission";
         /** @description Request to release a lock. */
         ReleaseLockRequest: {
             job_id: string;

@@ -225,6 +225,8 @@ class Checks:
         """Clock skew by instance, for the instances with a wrong clock."""
         self.scripts: dict[str, deque[ScriptedCheck]] = {}
         """Scripts of the next checks, by instance."""
+        self.leave_s: float | None = None
+        """Seconds from SIGTERM to the exit of a check; None: `FleetTimings.leave_s`."""
         self.remembers = True
         """Whether old verdicts of an instance stay in the bucket."""
         self.on_document: Callable[[str, str, Verdict], None] = _ignore_document
@@ -232,7 +234,7 @@ class Checks:
 
     def leaves_in(self, task: Task) -> float:
         """Return the seconds from SIGTERM to the exit of a check."""
-        return self.fleet.timings.leave_s
+        return self.fleet.timings.leave_s if self.leave_s is None else self.leave_s
 
     def leaves(self, task: Task) -> int:
         """Return the exit code of a check after SIGTERM."""

@@ -18,7 +18,10 @@ from gpu_recovery.ports.values import Refusal
 from sandbox.cluster.model.records import Task
 from sandbox.cluster.model.statuses import CuredBy
 from simulator.cloud.workloads import ONLY_DEEP, ScriptedCheck, level_of
+from simulator.trials import generator, idle_checks
+from simulator.trials.trial import play
 from simulator.world import World
+from tests import tiers
 
 HOUR_S = 3_600
 OFF = PRESETS[Preset.ADAPTIVE]
@@ -152,7 +155,7 @@ def test_a_verdict_from_before_the_stop_counts() -> None:
     world = world_of(1)
     (sick,) = world.model_instances()
     world.checks.script(sick, ScriptedCheck(CheckOutcome.REBOOT, seconds=400))
-    world.checks.leaves_in = lambda task: 1_000.0  # type: ignore[method-assign]
+    world.checks.leave_s = 1_000
     until_check(world)
     world.let_pass(325)
     job_id = world.submit(nnodes=1)
@@ -238,3 +241,10 @@ def test_hourly_checks_leave_the_rest_of_the_history_alone() -> None:
     (record,) = world.instances()
     assert [entry.event for entry in record.history].count("IdleCheckDue") == 1
     assert record.history[0].event == "InstanceObserved" and len(record.history) <= 3
+
+
+@pytest.mark.parametrize("seed", range(tiers.scaled(fast=4, default=12, full=200)))
+def test_drawn_runs_keep_the_invariants(seed: int) -> None:
+    """Jobs arrive while idle checks run, with the faults of every other run: no invariant is broken."""
+    played = play(idle_checks.scenario_of(seed), generator.in_passing(seed), begun=idle_checks.checks_of(seed))
+    assert not played.violations, played.violations

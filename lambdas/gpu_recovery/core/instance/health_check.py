@@ -357,7 +357,7 @@ def poll_check(instance: Instance, event: events.InstanceLookDue, context: Decis
     if instance.check is None:
         return NO_CHECK
     if idle_check.is_stopped(instance.check):
-        return idle_check.poll_stopped(instance, instance.check, context)
+        return idle_check.poll_stopped(instance, instance.check, event, context)
     check_id = instance.check.check_id
     to_start = any(pending.command == commands.RunCheck(check_id) for pending in instance.commands)
     asks = () if event.check_runs or to_start else unless_pending(instance, commands.ObserveCheck(check_id))

@@ -122,23 +122,16 @@ def is_stopped(run: CheckRun | None) -> bool:
     return run is not None and run.idle is not None and run.idle.preempted_by != ""
 
 
-def poll_stopped(instance: Instance, run: CheckRun, context: DecisionContext) -> Step:
-    """Poll an idle check that is being stopped: order its stop again, and ask for its end.
+def poll_stopped(instance: Instance, run: CheckRun, event: events.InstanceLookDue, context: DecisionContext) -> Step:
+    """Poll an idle check that is being stopped: order its stop again if its task runs, else ask for its end.
 
-    The task may have started after the first order, because another function was about to start the check. A check
-    without a task, and without a command that may start a task, has never started.
+    The task may have started after the first order, because another function was about to start the check. While that
+    command is pending, nothing is known.
     """
-    changes = {"look_at": context.now + STOP_LOOK}
     starts = any(pending.command == commands.RunCheck(run.check_id) for pending in instance.commands)
-    if starts:
-        return Step(instance.status, instance.reason, changes)
-    if not run.task_id:
-        return ended_without_proof(instance, run, "it was not started", context.now, {"check": None})
-    orders = (
-        *unless_pending(instance, stop_check(run)),
-        *unless_pending(instance, commands.ObserveCheck(run.check_id)),
-    )
-    return Step(instance.status, instance.reason, changes, orders)
+    order = stop_check(run) if event.check_runs else commands.ObserveCheck(run.check_id)
+    orders = () if starts else unless_pending(instance, order)
+    return Step(instance.status, instance.reason, {"look_at": context.now + STOP_LOOK}, orders)
 
 
 def ended_without_proof(

@@ -280,7 +280,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, _S.GONE, *_RESET_OR_REPAIR),
     (_S.CHECKING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING, _S.AVAILABLE),
+    (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
     (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
         health_check.check_overdue, _S.CHECKING, _S.QUARANTINED, _S.AVAILABLE, _S.VERIFYING, _S.GONE
     ),
