@@ -19,6 +19,8 @@ from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.partial_failures import raise_all
 from gpu_recovery.reconciler.cycle import Cycle
 
+STARTS_MAX = 20
+"""Upper bound of the idle checks that one cycle starts, so that a large fleet takes no time from other work."""
 _NOT_FOR_AN_INSTANCE = (
     RejectionKind.QUOTA,
     RejectionKind.JOBS,
@@ -69,7 +71,7 @@ def chosen_for_check(
     waiting = [entry for entry in entries if _wants_an_instance(entry)]
     chosen: list[ListedInstance] = []
     for one in sorted(due, key=lambda one: (one.status_at, one.instance_id)):
-        if len(chosen) >= left:
+        if len(chosen) >= min(left, STARTS_MAX):
             break
         size = _size(one)
         is_last = free[size] == 1 and of_size[size] > 1
