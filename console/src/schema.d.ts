@@ -3518,6 +3518,13 @@ export interface operations {
                      *             }
                      *           },
                      *           "held": null,
+                     *           "idle_check": {
+                     *             "counts": true,
+                     *             "ended_at": "2026-11-21T08:40:00.000Z",
+                     *             "level": 3,
+                     *             "outcome": "HEALTHY",
+                     *             "passed_at": "2026-11-21T08:40:00.000Z"
+                     *           },
                      *           "incident_id": null,
                      *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
                      *           "lemon": {
@@ -3567,6 +3574,7 @@ export interface operations {
                      *           "group": "",
                      *           "health": {},
                      *           "held": null,
+                     *           "idle_check": null,
                      *           "incident_id": null,
                      *           "instance_id": "i-0bbbbbbbbbbbbbbbb",
                      *           "lemon": {
@@ -3611,6 +3619,7 @@ export interface operations {
                      *           "group": "",
                      *           "health": {},
                      *           "held": null,
+                     *           "idle_check": null,
                      *           "incident_id": null,
                      *           "instance_id": "i-0cccccccccccccccc",
                      *           "lemon": {
@@ -3691,6 +3700,7 @@ export interface operations {
                      *       },
                      *       "held": null,
                      *       "history": [],
+                     *       "idle_check": null,
                      *       "incident_id": null,
                      *       "instance_id": "i-0bbbbbbbbbbbbbbbb",
                      *       "lemon": {
@@ -4019,6 +4029,7 @@ export interface operations {
                      *           "to": "QUARANTINED"
                      *         }
                      *       ],
+                     *       "idle_check": null,
                      *       "incident_id": "i-0aaaaaaaaaaaaaaaa/2",
                      *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
                      *       "lemon": {
@@ -4106,6 +4117,7 @@ export interface operations {
                      *           "to": "VERIFYING"
                      *         }
                      *       ],
+                     *       "idle_check": null,
                      *       "incident_id": null,
                      *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
                      *       "lemon": {

@@ -340,7 +340,7 @@ def test_an_instance_shows_its_idle_checks() -> None:
     passed = IdleCheckResult(at, "HEALTHY", at, 3)
     stopped = replace(passed, ended_at=NOW - timedelta(minutes=5), outcome="")
     for checked, fields, line in (
-        (passed, {}, "idle check   passed at level 3, 2h ago\n"),
+        (passed, {}, "idle check  passed at level 3, 2h ago\n"),
         (passed, {"blamed_at": NOW}, "passed at level 3, 2h ago, which no longer counts"),
         (stopped, {}, "passed at level 3, 2h ago; the last ended 5m ago: no result"),
         (IdleCheckResult(at, "INCONCLUSIVE"), {}, "the last ended 2h ago: INCONCLUSIVE"),
