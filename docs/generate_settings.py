@@ -96,6 +96,7 @@ THRESHOLDS_NOTES = {
     "observe_only": "Set by `gpu-recovery:observe_only`.",
     "replace": "Set by `gpu-recovery:replace`.",
     "repair_budget_percent": "[Fleet limits](limits.md)",
+    "idle_check_every_s": "[Idle checks](idle-checks.md)",
     "breaker_percent": "[Fleet limits](limits.md)",
     "stop_timeout_s": "The step is longer if a container of the job has a `stopTimeout` over 180 s.",
     "check_timeout_s": "[Levels 3 and 4](deploy.md#check-levels-3-and-4)",

@@ -446,9 +446,13 @@ class World(WorldView):
         return self.job(job_id)
 
     def is_quiet(self) -> bool:
-        """Return whether no record has a pending command and no instance is being checked or repaired."""
+        """Return whether no record has a pending command and no instance is being checked or repaired.
+
+        Idle checks, which follow each other for ever, do not count.
+        """
         busy = (InstanceStatus.CHECKING, *IN_REPAIR)
-        records: list[Any] = [*self.jobs(), *self.instances()]
+        checked = {one.instance_id for one in self.instances() if one.check is not None and one.check.idle is not None}
+        records: list[Any] = [*self.jobs(), *(one for one in self.instances() if one.instance_id not in checked)]
         return not any(record.commands or record.status in busy for record in records)
 
     def let_pass(self, seconds: float) -> None:

@@ -36,6 +36,7 @@ class FleetTimings:
     launch_s: float = 300  # an instance of a group terminated, to the ECS agent of its replacement
     spot_notice_s: float = 120  # notice of a Spot interruption to the termination
     check_s: float = 60  # a whole health check
+    deep_check_s: float = 1200  # a whole health check at level 3 or 4
     abort_s: float = 3  # a GPU breaks, to the end of the rank that uses it
 
 

@@ -218,7 +218,7 @@ class ScriptedCheck:
         outcome: outcome of the verdict and of the exit code. None: the check never ends.
         exit_code: exit code; None: the exit code of the outcome.
         document: whether the check writes its verdict document.
-        seconds: duration; None: `FleetTimings.check_s`.
+        seconds: duration; None: that of `FleetTimings` for its level.
     """
 
     outcome: CheckOutcome | None
@@ -242,6 +242,8 @@ class Checks:
         """Clock skew by instance, for the instances with a wrong clock."""
         self.scripts: dict[str, deque[ScriptedCheck]] = {}
         """Scripts of the next checks, by instance."""
+        self.leave_s: float | None = None
+        """Seconds from SIGTERM to the exit of a check; None: `FleetTimings.leave_s`."""
         self.remembers = True
         """Whether old verdicts of an instance stay in the bucket."""
         self.on_document: Callable[[str, str, Verdict], None] = _ignore_document
@@ -249,7 +251,7 @@ class Checks:
 
     def leaves_in(self, task: Task) -> float:
         """Return the seconds from SIGTERM to the exit of a check."""
-        return self.fleet.timings.leave_s
+        return self.fleet.timings.leave_s if self.leave_s is None else self.leave_s
 
     def leaves(self, task: Task) -> int:
         """Return the exit code of a check after SIGTERM."""
@@ -266,7 +268,9 @@ class Checks:
         if scripted is not None and scripted.outcome is None:
             return
         seconds = scripted.seconds if scripted is not None else None
-        self.fleet.timeline.after(seconds or self.fleet.timings.check_s, self._end, task.task_id, scripted)
+        timings = self.fleet.timings
+        usual_s = timings.deep_check_s if level_of(task) >= DEEP else timings.check_s
+        self.fleet.timeline.after(seconds or usual_s, self._end, task.task_id, scripted)
 
     def _end(self, task_id: str, scripted: ScriptedCheck | None) -> None:
         task = self.fleet.cluster.tasks[task_id]
@@ -276,7 +280,7 @@ class Checks:
         if scripted is not None and scripted.outcome:
             outcome = scripted.outcome
         else:
-            outcome = as_far_as_read(truth(instance), environment(task))
+            outcome = as_far_as_read(truth(instance, level_of(task)), environment(task))
         if scripted is None or scripted.document:
             summary = _SUMMARIES[outcome]
             booted_at = instance.booted_at + self.skew.get(instance.instance_id, timedelta())
@@ -338,9 +342,23 @@ HIDDEN = "hidden"
 """Kind of a fault that fails every rank on the GPU and that no check finds."""
 
 
-def truth(instance: ModelInstance) -> CheckOutcome:
-    """Return the true outcome of a check: REPLACE for faulty memory, REBOOT for another visible fault, else HEALTHY."""
-    kinds = {fault.kind for fault in instance.faults.values()} - {HIDDEN}
+ONLY_DEEP, DEEP = "level3", 3
+"""Kind of a fault that fails every rank on the GPU and that only a check at this level or a higher one finds."""
+
+
+def level_of(task: Task) -> int:
+    """Return the DCGM run level of the task of a check; 0 without a valid level."""
+    text = environment(task).get("CHECK_LEVEL", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def truth(instance: ModelInstance, level: int) -> CheckOutcome:
+    """Return the true outcome of a check at this level.
+
+    REPLACE for faulty memory, REBOOT for another fault that the level finds, else HEALTHY.
+    """
+    unseen = {HIDDEN} if level >= DEEP else {HIDDEN, ONLY_DEEP}
+    kinds = {fault.kind for fault in instance.faults.values()} - unseen
     if "ecc" in kinds:
         return CheckOutcome.REPLACE
     return CheckOutcome.REBOOT if kinds else CheckOutcome.HEALTHY

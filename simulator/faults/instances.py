@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class GpuBreaks(InstanceFault):
     """A GPU fails.
 
-    fault:    xid79, xid119 (the driver asks for a reset), ecc, missing or asks_reboot (the kernel log does
-        not show it), or hidden (no health check detects it).
+    fault:    xid79, xid119 (the driver asks for a reset), ecc, missing or asks_reboot (the kernel log does not show
+              it), hidden (no health check detects it), or level3 (only a check at level 3 or 4 detects it).
     cured_by: reset, reboot, replace or never.
     """
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gpu_recovery.core.gpu_utilisation import utilisation_text
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.metrics import METRICS, TOTALS
+from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.gauge_recorder import GaugeRecorder
@@ -130,6 +132,21 @@ def incident(ranks: int, idle: Counter[str]) -> Counter[str]:
         return spent
 
 
+def idle_check() -> Counter[str]:
+    """An idle check of 20 minutes on one of two instances, without what the same time costs without a check."""
+    spent: list[Counter[str]] = []
+    for every_s in (3_600, 0):
+        policy = replace(PRESETS[Preset.ADAPTIVE], idle_check_every_s=every_s)
+        with counting_world(instances=2, policy=policy) as world:
+            world.queue_snapshots = None
+            world.let_pass(3_590)
+            spent.append(world.spent(lambda world=world: world.let_pass(1_270)))  # type: ignore[misc]
+            assert sum(one.idle_check is not None for one in world.instances()) == (every_s > 0)
+    with_check, without = spent
+    with_check.subtract(without)
+    return with_check
+
+
 def _without_rounds(world: CountingWorld, work: Callable[[], object], idle: Counter[str]) -> Counter[str]:
     begun = world.timeline.now
     spent = world.spent(work)
@@ -194,6 +211,7 @@ def measured(*, whole: bool = True) -> dict[str, Counter[str]]:
     idle = {instances: minute(instances) for instances in (2, 8, 20)}
     rows |= {f"a minute in which nothing happens, {number} instances": each for number, each in idle.items()}
     rows[QUEUE_FOR_THE_CONSOLE] = queue_for_the_console(idle[2])
+    rows[IDLE_CHECK] = idle_check()
     for ranks in (2, 8):
         if whole:
             rows[f"a job of {ranks} ranks that trains for half an hour and succeeds"] = good_job(ranks, idle[ranks])
@@ -215,6 +233,7 @@ def shown() -> dict[str, Counter[str]]:
 
 
 FIVE_MINUTES = "five minutes of heartbeats of one instance"
+IDLE_CHECK = "an idle check of one instance"
 QUEUE_FOR_THE_CONSOLE = "five minutes in which nothing happens: the queue for the web console"
 
 # -- a month -----------------------------------------------------------------------------------------------------------
@@ -328,6 +347,7 @@ CHINESE = {
     "another rank of that gang ends": "该整组的另一个 rank 结束",
     FIVE_MINUTES: "一台实例五分钟的心跳",
     r"a minute in which nothing happens, (\d+) instances": r"什么也没有发生的一分钟，\1 台实例",
+    IDLE_CHECK: "一台实例的一次空闲检查",
     QUEUE_FOR_THE_CONSOLE: "什么也没有发生的五分钟：供 Web 控制台使用的队列",
     r"a job of (\d+) ranks that trains for half an hour and succeeds": r"\1 个 rank 的作业，训练半小时后成功",
     r"an incident of (\d+) ranks, from the fault until the job runs again": (

@@ -249,6 +249,16 @@ def test_a_passive_check_takes_no_gpu_and_runs_no_diagnostic() -> None:
         assert environment_of(request)["EXPECTED_GPUS"] == "8"
 
 
+def test_a_check_with_a_level_of_its_own_gets_the_time_of_that_level() -> None:
+    """An idle check at level 3 takes up to 45 minutes, whatever the level of the deployment is."""
+    machine = instance(check=CheckRun(f"check/{A}/1", level=3))
+    request = check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, True, 2_400), machine, f"check/{A}/1", 0, KEY)
+    assert environment_of(request)["CHECK_LEVEL"] == "3" and environment_of(request)["CHECK_TIMEOUT_S"] == "2700"
+    beside = replace(machine, check=CheckRun(f"check/{A}/1", level=3, passive=True))
+    request = check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, True, 2_400), beside, f"check/{A}/1", 0, KEY)
+    assert environment_of(request)["CHECK_LEVEL"] == "0"
+
+
 def test_the_levels_of_a_check_are_those_that_the_container_knows() -> None:
     """Two places that cannot import each other."""
     assert PASSIVE_LEVEL == health_check_settings.PASSIVE

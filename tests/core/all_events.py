@@ -193,6 +193,10 @@ def gpu_event_reports(now: datetime) -> list[events.InstanceEvent]:
     return [events.GpuEventsReported(at=now, events=found) for found in ((lost,), (echo,), (lost, echo), ())]
 
 
+IDLE_PERIOD = timedelta(hours=1)
+"""The period of idle checks in the explored policies."""
+
+
 def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
     """What may be told to `record` as it stands, at the time at which it would be."""
     newer = record.ecs_version + 1
@@ -249,12 +253,15 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         ]
         resets = Verdict(CheckOutcome.REBOOT, "said", "boot-1", NOW, reset=True)
         told.append(events.CheckEnded(at=now, check_id=record.check.check_id, verdict=resets))
+        told.append(events.IdleCheckPreempted(at=now, check_id=record.check.check_id, job_id="sft-3"))
         if record.check.superseded:
             told += [
                 events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))
                 for outcome in (CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
             ]
     tellings = [(now, event) for event in told]
+    at = max(now, record.status_at + IDLE_PERIOD)
+    tellings.append((at, events.IdleCheckDue(at=at)))
     if record.look_at is not None:
         due = max(now, record.look_at)
         stale = (due + timedelta(hours=1),) if record.held is not None else ()

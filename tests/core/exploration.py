@@ -18,6 +18,7 @@ from gpu_recovery.core.health_signals import HealthKind
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.escalation import is_withdrawn
 from gpu_recovery.core.instance.health_reports import unhandled_report
+from gpu_recovery.core.instance.idle_check import is_stopped
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
@@ -27,6 +28,7 @@ from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests import tiers
 from tests.core.all_events import (
+    IDLE_PERIOD,
     Telling,
     anything_for_instance,
     anything_for_job,
@@ -42,7 +44,12 @@ JOB_POLICIES = [
     for one in (replace(ADAPTIVE, restart_in_place=True), CLASSIC, OBSERVED)
 ]
 """The presets with few attempts, so that exploring comes to where they are used up. The first restarts in place."""
-INSTANCE_POLICIES = [replace(ADAPTIVE, replace=True, gpu_reset=True), CLASSIC, replace(OBSERVED, gpu_reset=True)]
+_IDLE_S = int(IDLE_PERIOD.total_seconds())
+INSTANCE_POLICIES = [
+    replace(ADAPTIVE, replace=True, gpu_reset=True, idle_check_every_s=_IDLE_S),
+    CLASSIC,
+    replace(OBSERVED, gpu_reset=True, idle_check_every_s=_IDLE_S),
+]
 """Policies of repairs: one that also resets and replaces, one reboot and then a person, and no repair at all."""
 STATES_OF_FAST_TIER = 200
 """Number of records that the fast tier explores, the nearest to the first ones."""
@@ -234,6 +241,8 @@ def instance_signature(record: Instance) -> Any:
     Only the tier `full` combines what ECS says of a check with all the rest, and reports during a check with reboots.
     """
     check, reboot, need = record.check, record.reboot, record.need
+    if check is not None and check.idle is not None:
+        return record.status, is_stopped(check), bool(check.task_id), bool(record.claims), _is_sure(record)
     of_check = (
         (
             bool(check.job_id),

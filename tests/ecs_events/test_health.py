@@ -10,7 +10,8 @@ from botocore.exceptions import ClientError
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
-from gpu_recovery.core.instance.record import InstanceStatus, Quarantine
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.standing_quarantine import Quarantine
 
 from tests.aws.described_instances import ec2_status
 from tests.aws.ecs_events import ours

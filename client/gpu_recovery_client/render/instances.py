@@ -97,6 +97,7 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         (tr("needs"), needs(view)),
         (tr("repair held"), held_back(view, now)),
         (tr("lemon score"), lemon(view)),
+        (tr("idle check"), idle_check(view, now)),
         (tr("drained"), tr("by gpu-recovery") if view.get("drained") else ""),
         (tr("incident"), view.get("incident_id")),
         (tr("claimed by"), claims(view)),
@@ -175,6 +176,22 @@ def held_back(view: View, now: datetime) -> str:
         return ""
     values = {"at": clock(held["since"]), "age": since(held["since"], now), "reason": held["because"]}
     return tr("since {at} ({age}): {reason}", **values)
+
+
+def idle_check(view: View, now: datetime) -> str:
+    """Return the last idle check that the instance passed, and the outcome of a later one; "" if it had none."""
+    checked = view.get("idle_check")
+    if not checked:
+        return ""
+    level, passed_at, ended_at = checked["level"], checked["passed_at"], checked["ended_at"]
+    passed = tr("passed at level {level}, {time} ago", level=level, time=age(passed_at, now)) if passed_at else ""
+    if passed and not checked["counts"]:
+        passed = tr("{passed}, which no longer counts", passed=passed)
+    if passed_at == ended_at:
+        return passed
+    outcome = checked["outcome"] or tr("no result")
+    last = tr("the last ended {time} ago: {outcome}", time=age(ended_at, now), outcome=outcome)
+    return f"{passed}; {last}" if passed else last
 
 
 def lemon(view: View) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core.attempt import Plan
@@ -18,7 +19,7 @@ from gpu_recovery.core.job.rank_overrides import pairs_of, rank_environment, ran
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.launch_signature import launch_signature, verdict_name
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.core.policy import CHECK_MARGIN_S
+from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL
 from gpu_recovery.core.task import LAUNCH_SIGNATURE, VERDICT_KEY
 
 CHECK_CONTAINER = "health-check"
@@ -100,6 +101,10 @@ def check_request(
     """
     signature = launch_signature(key, check_id) if instance.check is not None and instance.check.signed else ""
     passive = instance.check is not None and instance.check.passive
+    level = instance.check.level if instance.check is not None else 0
+    if level:
+        timeout_s = max(check.timeout_s, CHECK_S_BY_LEVEL[level] + CHECK_MARGIN_S)
+        check = replace(check, level=level, timeout_s=timeout_s)
     environment = {
         "CHECK_ID": check_id,
         "INSTANCE_ID": instance.instance_id,

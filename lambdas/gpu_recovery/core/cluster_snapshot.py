@@ -9,6 +9,7 @@ from datetime import datetime
 
 from gpu_recovery.core.fleet import Fleet, holding_limit
 from gpu_recovery.core.instance.fault_history import grade
+from gpu_recovery.core.instance.idle_check import gpus_after_idle_check, has_passed
 from gpu_recovery.core.instance.out_of_use import out_of_use
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy, duration
@@ -76,6 +77,7 @@ def snapshot_of(
                 promised.get(instance.instance_id, {}),
                 _lemon(instance, policy, now),
                 kept.get(instance.instance_id),
+                now,
             )
             for instance in instances
         ),
@@ -165,6 +167,7 @@ def _host(
     promised: Mapping[str, int],
     lemon: float,
     keeps: Entry | None,
+    now: datetime,
 ) -> Host:
     """Return the instance as the queue sees it. `keeps`: the entry of the job that may use its claim again."""
     reserved_for, until = reserved.get(instance.instance_id, ("", None))
@@ -175,6 +178,7 @@ def _host(
         reserved_for, until = keeps.job_id, None
     departure = instance.departure
     unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
+    after_check, check_id = gpus_after_idle_check(instance, now) if not (reserved_for or unclaimed) else (0, "")
     return Host(
         host_id=instance.instance_id,
         group=instance.group,
@@ -192,6 +196,9 @@ def _host(
         lemon=lemon,
         out_of_use=out_of_use(instance),
         healed_at=instance.healed_at,
+        free_after_check=after_check,
+        check_id=check_id,
+        passed_check=has_passed(instance, now),
     )
 
 

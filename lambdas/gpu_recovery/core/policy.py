@@ -65,7 +65,7 @@ A check that is cut short looks like a hang.
 """
 CHECK_MARGIN_S = 180
 """Seconds between the end of a check by its own timeout and the check timeout of the policy."""
-MAY_BE_ZERO = ("elastic_wait_s", "warm_spares")
+MAY_BE_ZERO = ("elastic_wait_s", "warm_spares", "idle_check_every_s")
 """Numbers of the policy that may be 0. Every other number is at least 1."""
 REPEATS_MIN = 2
 """Lower bound of `suspect_after`."""
@@ -235,6 +235,18 @@ class RecoveryPolicy:
     """
     evidence_stale_s: int = 1_800
     """Age in seconds from which a new check must confirm the evidence for a held repair before the repair begins."""
+    idle_check_every_s: int = 0
+    """Seconds since its last check after which an idle instance is checked (idle check); 0: never.
+
+    The check is stopped at once if a job needs the instance. No check begins while a job waits for such an instance.
+    """
+    idle_check_level: int = 3
+    """DCGM run level of idle checks, 1 to 4. Level 3 takes up to 45 minutes."""
+    idle_check_percent: int = 20
+    """Percent of the idle instances that may have an idle check at a time, at least one instance.
+
+    Of several idle instances with the same number of GPUs in a group, one stays without a check.
+    """
 
     command_lease_s: int = 180
     """Seconds for which a command belongs to the function that saved it. Longer than any function may run."""
@@ -361,11 +373,13 @@ class RecoveryPolicy:
                 least = 0 if field.name in MAY_BE_ZERO else 1
                 if value < least:
                     raise PolicyInvalid(f"policy {field.name} must be at least {least}, not {value}")
-        for percent in ("repair_budget_percent", "breaker_percent", "backfill_slack_percent"):
+        for percent in ("repair_budget_percent", "breaker_percent", "backfill_slack_percent", "idle_check_percent"):
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:
             raise PolicyInvalid("policy suspect_s, unreachable_s and heartbeat_stale_s must not decrease in this order")
+        if self.idle_check_level not in CHECK_S_BY_LEVEL:
+            raise PolicyInvalid(f"policy idle_check_level must be from 1 to 4, not {self.idle_check_level}")
         if self.suspect_after < REPEATS_MIN:
             raise PolicyInvalid(
                 f"policy suspect_after must be at least {REPEATS_MIN}: a single failure is not a repetition"

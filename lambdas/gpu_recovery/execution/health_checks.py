@@ -7,9 +7,10 @@ from datetime import timedelta
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, stopped_event
-from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance.idle_check import is_stopped
 from gpu_recovery.core.instance.record import CheckRefusal, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import PendingCommand
@@ -35,7 +36,7 @@ def run_check(context: ExecutionContext, instance: Instance, pending: PendingCom
     """Start the health check.
 
     A refused command stays pending, and the record of the check keeps the refusal. The deadline of the instance ends
-    the retries.
+    the retries. An idle check that ECS refuses, or that is to be stopped before it began, ends without a result.
     """
     command: commands.RunCheck = pending.command
     if instance.check is None or instance.check.check_id != command.check_id:
@@ -43,13 +44,24 @@ def run_check(context: ExecutionContext, instance: Instance, pending: PendingCom
     if previous_try_died(pending) and (started := tasks_of_check(context, instance, command.check_id)):
         # An earlier try started it: another request would start a second check.
         return CommandResult(check_request=StartedCheck(command.check_id, started[0].task_id))
+    if is_stopped(instance.check):
+        return _not_started(context, instance, command.check_id, "it was not started")
     answer = context.actions.run_check(instance, command.check_id, pending.refusals, context.store.launch_key())
+    if isinstance(answer, Refusal) and instance.check.idle is not None:
+        return _not_started(context, instance, command.check_id, f"ECS did not start it: {answer.reason}")
     if isinstance(answer, Refusal):
         refusal = CheckRefusal(answer.reason[:REFUSAL_CHARACTERS_MAX], answer.lacks)
         return CommandResult(
             not_before=context.now + CHECK_RETRY, check_request=RefusedCheck(command.check_id, refusal)
         )
     return CommandResult(check_request=StartedCheck(command.check_id, answer))
+
+
+def _not_started(context: ExecutionContext, instance: Instance, check_id: str, why: str) -> CommandResult:
+    """Return the end of an idle check for which no task was started."""
+    verdict = Verdict(CheckOutcome.INCONCLUSIVE, why[:REFUSAL_CHARACTERS_MAX])
+    ended = events.CheckEnded(at=context.now, check_id=check_id, verdict=verdict)
+    return CommandResult((FollowUp(instance.instance_id, ended),))
 
 
 def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:

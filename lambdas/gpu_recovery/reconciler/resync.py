@@ -24,6 +24,7 @@ from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.values import ec2_state_of
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.heartbeat_timeouts import check_heartbeats
+from gpu_recovery.reconciler.idle_checks import start_idle_checks
 from gpu_recovery.recovery import Recovery
 
 
@@ -250,4 +251,5 @@ RESYNCS = (
     check_heartbeats,
     check_queue_entries,
     measure_queue,
+    start_idle_checks,
 )

@@ -36,6 +36,7 @@ from gpu_recovery.ports.errors import NotificationFailed, TermOver
 from gpu_recovery.ports.store import QueueStore
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler import warm_spares
+from gpu_recovery.scheduler.idle_checks import stop_checks
 from gpu_recovery.scheduler.recent_placements import correct_entries
 
 WAIT_EVENTS_MAX = 200
@@ -88,14 +89,16 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
         times = [at for at in (reading.first_cool_down, reading.first_growth) if at is not None]
         recovery.store.save_pass(LastPass(term, now, min(times, default=None)))
         return PassResult(reading, at=now)
-    placement = _without_warm_spares(recovery, reading, place(snapshot, recovery.policy, now), by)
+    placement = place(snapshot, recovery.policy, now)
+    stop_failures = stop_checks(recovery, placement)
+    placement = _without_warm_spares(recovery, reading, placement, by)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
     try:
         counts = snapshot.limits.counts_jobs
         answers = (*_placement_events(placement, placed, term, now, counts), *wait_events[:WAIT_EVENTS_MAX])
-        failures = run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
+        failures = stop_failures + run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
     except TermOver:
         # A later pass has begun, and has read every change of this one; or the pass of the Ray pool has placed a job.
         # Then the time of this pass is missing, so the next tick runs it again.
@@ -426,5 +429,5 @@ def _waiting_events(
     return waiting
 
 
-_SHORT_LIVED = (RejectionKind.ROOM,)
+_SHORT_LIVED = (RejectionKind.ROOM, RejectionKind.CHECK)
 """Wait reasons that pass within seconds. The queue shows them, but records that already wait are not rewritten."""

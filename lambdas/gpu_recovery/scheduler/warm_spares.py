@@ -7,10 +7,12 @@ own id, after its start and with each poll.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.heartbeat import Heartbeat, running_log_id
+from gpu_recovery.core.instance.idle_check import has_passed
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.job import named_instances, warm_spares
 from gpu_recovery.core.job.record import Job
@@ -47,7 +49,7 @@ def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
     idle = {name: one for name, one in idle.items() if name in beats and beats[name].seen_at >= recent}
     offers = 0
     for job in jobs:
-        chosen = _chosen(job, idle)[: warm_spares.missing(job, context)]
+        chosen = _chosen(job, idle, context.now)[: warm_spares.missing(job, context)]
         if not chosen:
             continue
         offers += 1
@@ -76,8 +78,8 @@ def _holds(beat: Heartbeat | None, job: Job) -> bool:
     return beat is not None and str(running_log_id(job.job_id, job.attempt, 0)) in beat.holds
 
 
-def _chosen(job: Job, idle: Mapping[str, ListedInstance]) -> list[ListedInstance]:
-    """Return the idle instances that the job may use, those without a history of faults first.
+def _chosen(job: Job, idle: Mapping[str, ListedInstance], now: datetime) -> list[ListedInstance]:
+    """Return the idle instances that the job may use: without a history of faults first, then with a passed check.
 
     The instances that the job uses last are offered last.
     """
@@ -90,7 +92,9 @@ def _chosen(job: Job, idle: Mapping[str, ListedInstance]) -> list[ListedInstance
         and one.departure is None
         and one.instance_id not in job.left_out
     ]
-    return sorted(fit, key=lambda one: (one.instance_id in last, len(one.past), one.instance_id))
+    return sorted(
+        fit, key=lambda one: (one.instance_id in last, len(one.past), not has_passed(one, now), one.instance_id)
+    )
 
 
 def recall(recovery: Recovery, entries: Mapping[str, Entry], placement: Placement) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat
 from gpu_recovery.core.instance.fault_history import percent, score_sentence
+from gpu_recovery.core.instance.idle_check import has_passed
 from gpu_recovery.core.instance.lemons import LemonSignal, faded
 from gpu_recovery.core.instance.out_of_use import OutOfUseReason, out_of_use_reasons
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, ListedInstance, RepairNeed
@@ -72,6 +73,7 @@ def instance_summary(instance: ListedInstance, now: datetime) -> dict[str, Any]:
         },
         "quarantined_by": quarantined_by(instance),
         "lemon": lemon_view(instance, now),
+        "idle_check": idle_check_view(instance, now),
         "out_of_use": [out_of_use_view(reason) for reason in out_of_use_reasons(instance)],
     }
 
@@ -122,6 +124,20 @@ def instance_view(instance: Instance, now: datetime, beat: Heartbeat | None = No
 
 _UNIMPAIRED = {GpuHealth.OK: HealthStatus.OK, GpuHealth.UNKNOWN: HealthStatus.INSUFFICIENT_DATA}
 """Status of an instance by the GPU health that its agent reports, without the impairment."""
+
+
+def idle_check_view(instance: ListedInstance, now: datetime) -> dict[str, Any] | None:
+    """Return the last idle check of an instance, and the last that it passed; None if it had none."""
+    checked = instance.idle_check
+    if checked is None:
+        return None
+    return {
+        "ended_at": time_text(checked.ended_at),
+        "outcome": checked.outcome or None,
+        "passed_at": time_text(checked.passed_at),
+        "level": checked.level or None,
+        "counts": has_passed(instance, now),
+    }
 
 
 def lemon_view(instance: ListedInstance, now: datetime) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance.fault_history import signal_at
+from gpu_recovery.core.instance.idle_check_record import IdleCheckResult
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, RepairHold, RepairLevel, RepairNeed
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
@@ -18,7 +20,7 @@ from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.wire.fleet import fleet_view
-from gpu_recovery.wire.instances import instance_view, lemon_view
+from gpu_recovery.wire.instances import idle_check_view, instance_view, lemon_view
 from gpu_recovery.wire.jobs import job_view
 from gpu_recovery_client.render import fleet, formats, timeline
 from gpu_recovery_client.render import instances as render_instances
@@ -329,6 +331,24 @@ def test_an_instance_says_what_speaks_against_it() -> None:
     assert f"{lemon['score']} %: 2 times under repair and 1 XID in 28 days" in told and lemon["score"] > 0
     for quiet in ({**view, "lemon": clean}, view):
         assert "lemon" not in render_instances.instance_details(quiet, NOW)
+
+
+def test_an_instance_shows_its_idle_checks() -> None:
+    """The last that it passed, whether that still counts, and a later one without a result."""
+    view: dict[str, Any] = {"instance_id": "i-1", "status": "AVAILABLE"}
+    at = NOW - timedelta(hours=2)
+    passed = IdleCheckResult(at, "HEALTHY", at, 3)
+    stopped = replace(passed, ended_at=NOW - timedelta(minutes=5), outcome="")
+    for checked, fields, line in (
+        (passed, {}, "idle check  passed at level 3, 2h ago\n"),
+        (passed, {"blamed_at": NOW}, "passed at level 3, 2h ago, which no longer counts"),
+        (stopped, {}, "passed at level 3, 2h ago; the last ended 5m ago: no result"),
+        (IdleCheckResult(at, "INCONCLUSIVE"), {}, "the last ended 2h ago: INCONCLUSIVE"),
+    ):
+        shown = idle_check_view(Instance("i-1", NOW, idle_check=checked, **fields), NOW)
+        assert line in render_instances.instance_details({**view, "idle_check": shown}, NOW)
+    assert idle_check_view(Instance("i-1", NOW), NOW) is None
+    assert "idle check" not in render_instances.instance_details({**view, "idle_check": None}, NOW)
 
 
 def test_an_instance_says_when_it_was_last_heard_of() -> None:

@@ -80,6 +80,19 @@ class CheckEnded(InstanceEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class IdleCheckDue(InstanceEvent):
+    """The instance has had no check for the period of idle checks, and no job uses it or waits for it."""
+
+
+@frozen_dataclass(kw_only=True)
+class IdleCheckPreempted(InstanceEvent):
+    """The scheduler wants the instance for `job_id`, so the idle check `check_id` has to stop."""
+
+    check_id: str
+    job_id: str
+
+
+@frozen_dataclass(kw_only=True)
 class RepairRequested(InstanceEvent):
     """A rank of `attempt` cannot be stopped on this instance, so only a reboot confirms its end.
 
@@ -288,6 +301,8 @@ INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     DepartureAnnounced,
     CheckRequested,
     CheckEnded,
+    IdleCheckDue,
+    IdleCheckPreempted,
     RepairRequested,
     ResetEnded,
     RebootUncertain,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from gpu_recovery.core.instance.idle_check import STOP_LOOK, is_stopped
 from gpu_recovery.core.instance.interruptions import next_wake_at
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.policy import duration
+from gpu_recovery.core.instance.record import CheckRun, Instance, InstanceStatus
+from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL, duration
 from gpu_recovery.core.state_machine import DecisionContext
 
 DRAINED_CHECK_S = 60
@@ -14,6 +15,13 @@ DRAINED_CHECK_S = 60
 DRAINED_VERIFY_S = 300
 """The same for the check after a repair or a release. It is longer because the instance then goes to an operator, and
 ECS may show the drain of the repair for a moment after its end."""
+
+
+def check_limit_s(run: CheckRun | None, usual_s: int) -> int:
+    """Return the seconds that a check may take: `usual_s`, and more if the check has a level of its own."""
+    if run is None or not run.level:
+        return usual_s
+    return max(usual_s, CHECK_S_BY_LEVEL[run.level] + CHECK_MARGIN_S)
 
 
 def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
@@ -24,8 +32,11 @@ def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | 
         case InstanceStatus.AVAILABLE:
             return next_wake_at(instance, context.now, context), None
         case InstanceStatus.CHECKING:
-            limit_s = DRAINED_CHECK_S if instance.drained_by_others else policy.check_timeout_s
-            return context.now + duration(limit_s), check_poll_at
+            limit_s = (
+                DRAINED_CHECK_S if instance.drained_by_others else check_limit_s(instance.check, policy.check_timeout_s)
+            )
+            look_at = context.now + STOP_LOOK if is_stopped(instance.check) else check_poll_at
+            return context.now + duration(limit_s), look_at
         case InstanceStatus.RESETTING:
             limit = context.now + duration(policy.reset_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
@@ -36,7 +47,8 @@ def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | 
             limit = context.now + duration(policy.replace_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.VERIFYING:
-            limit_s = DRAINED_VERIFY_S if instance.drained_by_others else policy.verify_timeout_s
+            usual_s = check_limit_s(instance.check, policy.verify_timeout_s)
+            limit_s = DRAINED_VERIFY_S if instance.drained_by_others else usual_s
             return context.now + duration(limit_s), check_poll_at
         case InstanceStatus.QUARANTINED if instance.held is not None:
             return instance.held.timeout_from + duration(policy.repair_hold_timeout_s), context.now + duration(

@@ -15,11 +15,11 @@ from gpu_recovery.core.instance.record import (
     EcsStatus,
     Instance,
     InstanceStatus,
-    Quarantine,
     RankOnInstance,
     Reboot,
 )
 from gpu_recovery.core.instance.repair_proof import without_health_of
+from gpu_recovery.core.instance.standing_quarantine import Quarantine
 from gpu_recovery.core.state_machine import Step
 
 
@@ -131,6 +131,7 @@ def verify(
 
     A check needs placement, so the instance is activated in ECS. While orphans may hold the GPUs, or a rank that an
     uncertain reboot is to end, the check is passive: it only reads the boot, and a second check examines the GPUs.
+    A fault that an idle check found at a higher level is looked for at that level.
 
     Args:
         proof_needed: the check must also prove a repair.
@@ -141,7 +142,8 @@ def verify(
     reboot: Reboot | None = (changes or {}).get("reboot", instance.reboot)
     ends = reboot.ends if reboot is not None and reboot.uncertain else None
     passive = bool(instance.orphaned_ranks) or (ends is not None and ends.job_id in instance.claims)
-    run = CheckRun("", proof_needed=proof_needed, repeats=repeats, passive=passive, since=since)
+    level = instance.failed_level
+    run = CheckRun("", proof_needed=proof_needed, repeats=repeats, passive=passive, since=since, level=level)
     run_changes, checks = run_check(instance, run)
     active_changes, active = activate(instance)
     all_changes = {"held": None, **(changes or {}), **active_changes, **run_changes}

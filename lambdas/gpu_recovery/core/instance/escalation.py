@@ -344,7 +344,9 @@ _DOING = {
 def _check(instance: Instance, need: RepairNeed, changes: dict[str, Any], orders: tuple[Any, ...]) -> Step:
     """Begin the lowest level, a check."""
     waiting = RankOnInstance(need.job_id, need.attempt) if need.job_id else None
-    run_changes, checks = run_check(instance, CheckRun("", waiting=waiting, passive=bool(instance.claims)))
+    run_changes, checks = run_check(
+        instance, CheckRun("", waiting=waiting, passive=bool(instance.claims), level=instance.failed_level)
+    )
     active_changes, active = activate(instance)
     all_changes = {"need": None, **changes, **active_changes, **run_changes}
     return Step(InstanceStatus.CHECKING, f"{need.evidence}; checking it", all_changes, (*orders, *active, *checks))

@@ -9,6 +9,8 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome, Verdict
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance import idle_check
+from gpu_recovery.core.instance.deadlines import check_limit_s
 from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
     activate,
@@ -82,9 +84,9 @@ def check_requested(instance: Instance, event: events.CheckRequested, context: D
 def check_requested_while_checked(
     instance: Instance, event: events.CheckRequested, context: DecisionContext
 ) -> Step | Ignore:
-    """Replace a passive check by the check that the job itself asks for."""
+    """Replace a passive check, or an idle check, by the check that the job itself asks for."""
     run = instance.check
-    if run is None or not run.passive or run.job_id or _was_checked_before(instance, event):
+    if run is None or not (run.passive or run.idle) or run.job_id or _was_checked_before(instance, event):
         return check_impossible(instance, event, context)
     step = check_requested(instance, event, context)
     if isinstance(step, Ignore):
@@ -155,11 +157,11 @@ def _without_claim(instance: Instance, job_id: str) -> dict[str, Claim]:
 # -- end of the check --------------------------------------------------------------------------------------------------
 
 
-def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
+def is_awaited(instance: Instance, event: events.CheckEnded | events.IdleCheckPreempted) -> bool:
     """Return whether `event` is about the current check, or the superseded check found the hardware faulty."""
     run = instance.check
-    if run is None:
-        return False
+    if run is None or isinstance(event, events.IdleCheckPreempted):
+        return run is not None and event.check_id == run.check_id
     blames = event.check_id == run.superseded != "" and event.verdict.outcome.blames_hardware
     return blames or event.check_id == run.check_id
 
@@ -170,13 +172,15 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     Otherwise the instance is AVAILABLE again, or quarantined if evidence behind a held repair still stands. An
     inconclusive check does not revoke a fault that a health source reported in the same incident.
     """
-    run, verdict = instance.check, event.verdict
+    run = instance.check
     if run is None:
         return NO_CHECK
+    verdict = idle_check.with_origin(run, event.verdict)
     changes: dict[str, Any] = {
         "check": None,
         "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
+        **idle_check.result_after(instance, run, verdict, context.now),
     }
     verdict_text = f"{verdict.outcome}: {verdict.summary}"
     if instance.has_left:
@@ -187,6 +191,8 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
         return replace(step, commands=(stop_check(run), *step.commands))
     if verdict.outcome.blames_hardware:
         return _blamed(instance, run, verdict, changes, context)
+    if idle_check.proves_nothing(run, verdict):
+        return idle_check.ended_without_proof(instance, run, verdict.summary, context.now, changes)
     if run.because and run.may_reboot and not run.passive and verdict.outcome in _NOTHING_FOUND:
         # A reboot that did not help is repeated only if replacing is switched off.
         rung = RepairLevel.REPLACE if run.again and context.policy.replace else RepairLevel.REBOOT
@@ -200,7 +206,8 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     if run.passive and outcome is CheckOutcome.HEALTHY:
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"other jobs run on it, so only its logs were read: {summary}"
     orders = (*check_report(run, outcome, summary), *_named_report(instance, run, verdict, event.at))
-    if outcome is CheckOutcome.CONFIGURATION:
+    known = run.idle is not None and instance.idle_check is not None and instance.idle_check.outcome == outcome
+    if outcome is CheckOutcome.CONFIGURATION and not known:  # an idle check says so once, not in each period
         orders = (*orders, instances.misconfigured(instance, verdict.summary))
     healed = verdict.outcome is CheckOutcome.HEALTHY
     if not healed and _is_blamed(instance):
@@ -209,6 +216,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
         changes["health"] = after_passive_check(instance.health)
     elif healed:
         changes["health"] = cleared_by_check(instance.health, event.at)
+        changes |= idle_check.without_fault(instance, run) if run.idle is None else {}
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked again: {verdict_text}", context.now)
     return Step(
         InstanceStatus.AVAILABLE, verdict_text, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance))
@@ -290,19 +298,20 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
     run = instance.check
     if run is None:
         return NO_CHECK
-    limit_at = instance.status_at + duration(context.policy.check_timeout_s)
+    limit_s = check_limit_s(run, context.policy.check_timeout_s)
+    limit_at = instance.status_at + duration(limit_s)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
     if instance.has_left or run.orphaned_at is not None:
         return orphan_overdue(instance, run, context)
-    reason = f"its health check gave no answer within {context.policy.check_timeout_s} s"
+    reason = f"its health check gave no answer within {limit_s} s"
     refused = any(
         pending.command == commands.RunCheck(run.check_id) and pending.refusals for pending in instance.commands
     )
     drained = instance.drained_by_others and not run.task_id
     if (refused or drained) and instance.agent_connected:
         because = f": {run.refusal.reason}" if run.refusal is not None else ""
-        reason = f"ECS never started its health check within {context.policy.check_timeout_s} s{because}"
+        reason = f"ECS never started its health check within {limit_s} s{because}"
         if drained:
             reason = f"its health check could not start: {DRAINED_BY_OTHERS}"
         fault = standing_fault(instance, run, context)
@@ -312,6 +321,8 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
             inconclusive = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
             return repair_given_up(instance, f"{reason}; {still}", context, None, inconclusive)
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", context.now)
+        if run.idle is not None:
+            return idle_check.ended_without_proof(instance, run, reason, context.now, {"check": None, **_SETTLED})
         reports = (*check_report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
         orders = (*reports, *ended, *poke_if_usable(instance))
         unhandled = {"health": after_passive_check(instance.health)} if run.passive else {}
@@ -349,7 +360,7 @@ def orphan_ended(
     if instance.has_left:
         return gone(instance, reason, changes, context.now)
     reports = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
-    changes = {**changes, "deadline_at": context.now + duration(context.policy.verify_timeout_s)}
+    changes = {**changes, "deadline_at": context.now + duration(check_limit_s(run, context.policy.verify_timeout_s))}
     step = verify(instance, f"{reason}: checking once more", run.proof_needed, changes, run.repeats, run.since)
     return replace(step, commands=(*reports, *step.commands))
 
@@ -361,6 +372,8 @@ def poll_check(instance: Instance, event: events.InstanceLookDue, context: Decis
     """
     if instance.check is None:
         return NO_CHECK
+    if idle_check.is_stopped(instance.check):
+        return idle_check.poll_stopped(instance, instance.check, event, context)
     check_id = instance.check.check_id
     to_start = any(pending.command == commands.RunCheck(check_id) for pending in instance.commands)
     asks = () if event.check_runs or to_start else unless_pending(instance, commands.ObserveCheck(check_id))

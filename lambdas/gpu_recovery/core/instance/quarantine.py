@@ -16,7 +16,8 @@ from gpu_recovery.core.instance.effects import (
     stop_check,
     verify,
 )
-from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Quarantine
+from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.standing_quarantine import Quarantine
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
 

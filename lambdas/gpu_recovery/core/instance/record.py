@@ -10,7 +10,9 @@ from enum import StrEnum
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.gpu_counts import free_gpus
+from gpu_recovery.core.instance.idle_check_record import IdleCheck, IdleCheckResult
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
+from gpu_recovery.core.instance.standing_quarantine import OF_EARLIER_RELEASE, Quarantine
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.repair_record import RepairRecord
@@ -146,6 +148,10 @@ class CheckRun:
     orphaned_at: datetime | None = None
     """Time at which ECS ended the registration under the task of this check. Its process runs on until it gives up, and
     its verdict document is the only sign of its end. None: ECS accounts for the task."""
+    level: int = 0
+    """DCGM run level of the check; 0: that of the deployment."""
+    idle: IdleCheck | None = None
+    """What makes the check an idle check, which gives way to a job; None for every other check."""
 
     @property
     def why_not_started(self) -> CheckRefusal | None:
@@ -177,24 +183,6 @@ class Reboot:
     started: bool = False
     """Whether the stopped instance is being started. Only then a connecting agent is a sign of the new boot."""
     deadline_at: datetime | None = None
-
-
-@frozen_dataclass()
-class Quarantine:
-    """A quarantine that only an operator ends. It outlasts the registration of the instance with ECS.
-
-    Attributes:
-        reason: why the instance was quarantined, as a sentence.
-        by: the operator who asked for the quarantine; "" if no operator did.
-    """
-
-    since: datetime
-    reason: str
-    by: str = ""
-
-
-_OF_EARLIER_RELEASE = "an operator, as recorded by an earlier release"
-"""`Quarantine.by` of a record without the field. It may be an operator's quarantine, so it is treated as such."""
 
 
 class RepairLevel(StrEnum):
@@ -368,6 +356,8 @@ class ListedInstance:
     replaced_at: datetime | None = None
     """Time at which the instance last came back from a proved stop and start, which moved it to another host. The check
     result does not matter."""
+    idle_check: IdleCheckResult | None = None
+    """The last idle check, and the last that the instance passed; None if it had none."""
     past: tuple[Signal, ...] = ()
     """The fault history of the last 28 days, from which the lemon score is computed."""
     boot_id: str | None = None
@@ -389,6 +379,11 @@ class ListedInstance:
             promised: number of GPUs that are assigned to jobs before their claims are written.
         """
         return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
+
+    @property
+    def failed_level(self) -> int:
+        """The level of an idle check that found a fault, until a check at this level passes; 0 without such a fault."""
+        return self.idle_check.failed_level if self.idle_check is not None else 0
 
     @property
     def drained_by_others(self) -> bool:
@@ -432,7 +427,7 @@ class ListedInstance:
     def standing_quarantine(self) -> Quarantine | None:
         """The quarantine that only an operator ends; also that of a record without the field `quarantine`."""
         if self.quarantine is None and self.needs_operator:
-            return Quarantine(self.status_at, self.reason, _OF_EARLIER_RELEASE)
+            return Quarantine(self.status_at, self.reason, OF_EARLIER_RELEASE)
         return self.quarantine
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState
-from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S
+from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S, check_limit_s
 from gpu_recovery.core.instance.effects import check_report, drain, gone, poke_scheduler, verify
 from gpu_recovery.core.instance.gpu_counts import free_gpus, whole_gpus_free
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
@@ -121,7 +121,7 @@ def _drained_or_active(
     checks = verifies or instance.status is InstanceStatus.CHECKING
     if instance.check is not None and not instance.check.task_id and checks:
         policy = context.policy
-        limit_s = policy.verify_timeout_s if verifies else policy.check_timeout_s
+        limit_s = check_limit_s(instance.check, policy.verify_timeout_s if verifies else policy.check_timeout_s)
         limit_at = instance.status_at + duration(limit_s)
         waits_until = context.now + duration(DRAINED_VERIFY_S if verifies else DRAINED_CHECK_S)
         changes["deadline_at"] = min(limit_at, waits_until) if drained else limit_at

@@ -13,6 +13,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import ON_THE_INSTANCE, DepartureKind, Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance.deadlines import check_limit_s
 from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
     check_report,
@@ -26,6 +27,7 @@ from gpu_recovery.core.instance.effects import (
 )
 from gpu_recovery.core.instance.escalation import blocked_reason, escalate, hold, repair
 from gpu_recovery.core.instance.health_check import NO_CHECK, REMEMBERED_MAX, orphan_overdue, reservation_for
+from gpu_recovery.core.instance.idle_check import without_fault
 from gpu_recovery.core.instance.quarantine import repair_given_up
 from gpu_recovery.core.instance.record import (
     CheckRun,
@@ -313,6 +315,7 @@ def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], context: De
     keeps = run.proof_needed or is_reset(instance)
     claims = claims_left(instance) if keeps else {}
     changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": claims, "orphans": None}
+    changes |= without_fault(instance, run)
     if run.proof_needed:
         changes["healed_at"] = context.now
     if instance.reboot is not None:  # a reset is proved by the check alone
@@ -352,7 +355,7 @@ def verify_overdue(
     instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext
 ) -> Step | Ignore:
     """Hand the instance to an operator: it came back, but its check gave no answer in time, or cannot start."""
-    run, limit = instance.check, context.policy.verify_timeout_s
+    run, limit = instance.check, check_limit_s(instance.check, context.policy.verify_timeout_s)
     if run is None:
         return NO_CHECK
     limit_at = min(instance.status_at, run.orphaned_at or instance.status_at) + duration(limit)

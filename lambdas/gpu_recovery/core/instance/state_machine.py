@@ -32,6 +32,7 @@ from gpu_recovery.core.instance import (
     gpu_reset,
     health_check,
     health_reports,
+    idle_check,
     interruptions,
     liveness,
     quarantine,
@@ -72,6 +73,8 @@ BEGINS_NO_REPAIR = (
     events.InstanceHeard,
     events.InstanceBooted,
     events.GpuEventsReported,
+    events.IdleCheckDue,
+    events.IdleCheckPreempted,
 )
 """Events that begin no repair, so they are decided without the fleet limits."""
 
@@ -143,7 +146,7 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
             return "a later report is known"
         case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
             return "about the last reported boot, or an earlier boot"
-        case events.CheckEnded() if not health_check.is_awaited(instance, event):
+        case events.CheckEnded() | events.IdleCheckPreempted() if not health_check.is_awaited(instance, event):
             return "about another check than the check under way"
         case events.ResetEnded() | events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if (
             event.epoch != instance.epoch
@@ -271,6 +274,8 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.AVAILABLE, events.InstanceDeadlineReached): Transition.to(
         interruptions.deadline_of_available, _S.AVAILABLE, _S.CHECKING, *_REPAIR
     ),
+    (_S.AVAILABLE, events.IdleCheckDue): Transition.to(idle_check.idle_check_due, _S.CHECKING),
+    (_S.CHECKING, events.IdleCheckPreempted): Transition.to(idle_check.idle_check_preempted, _S.CHECKING),
     (_S.CHECKING, events.InstanceObserved): Transition.to(registration.observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
     (_S.CHECKING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.CHECKING),
@@ -380,6 +385,8 @@ _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
 _NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.RESETTING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING)
 IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
+    **ignored("it is not idle", events.IdleCheckDue, *(status for status in _S if status is not _S.AVAILABLE)),
+    **ignored("no idle check is under way", events.IdleCheckPreempted, *(s for s in _S if s is not _S.CHECKING)),
     **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING),
     **ignored("no reset is under way", events.ResetEnded, *(status for status in _S if status is not _S.RESETTING)),
     **ignored("it has left the cluster", events.RepairRequested, _S.GONE),

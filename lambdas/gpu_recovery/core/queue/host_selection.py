@@ -21,7 +21,7 @@ class HostPool:
     """
 
     def __init__(self, hosts: Iterable[Host], now: datetime) -> None:
-        ordered = sorted(hosts, key=lambda host: host.host_id, reverse=True)
+        ordered = sorted(hosts, key=lambda host: (not host.passed_check, host.host_id), reverse=True)
         self.at = now
         self.hosts: Mapping[str, Host] = {host.host_id: host for host in ordered}
         most = max((host.gpus for host in ordered), default=0)
@@ -196,8 +196,9 @@ class HostPool:
         ]
 
     def _in_order(self, hosts: Iterable[str]) -> list[str]:
-        """Return the hosts by lemon score, the lowest first."""
-        return sorted(hosts, key=lambda host_id: (self.hosts[host_id].lemon, host_id))
+        """Return the hosts by lemon score, the lowest first, and those that have passed an idle check lately first."""
+        known = self.hosts
+        return sorted(hosts, key=lambda name: (known[name].lemon, not known[name].passed_check, name))
 
     def _any_that_fit(self, pools: Sequence[OpenHosts], nodes: int, gpus: int) -> list[str]:
         """Return every host that fits, if there are too few for all nodes."""

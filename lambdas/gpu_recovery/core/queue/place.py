@@ -10,6 +10,7 @@ The phases, each in a module of its own:
 5. `backfill`                   the first waiting job is promised hosts; others may use the rest
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits
+   `idle_checks`                a job that needs a host under an idle check stops the check first
    `unusable_hosts`             the hosts that get no job, in the words of that reason
 8. `growth`                     running elastic jobs get the instances that no waiting job can use
 
@@ -23,6 +24,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue import idle_checks
 from gpu_recovery.core.queue.group_queue import GroupQueue, PassState
 from gpu_recovery.core.queue.growth import growths, may_grow
 from gpu_recovery.core.queue.launch_holds import LaunchHolds
@@ -39,6 +41,15 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     Pure: the same snapshot at the same time has the same answer, in any order of its contents. No GPU is given twice,
     and only free GPUs are given. So a job for which others are suspended starts in a later pass, after they have left.
     """
+    placement = _placed(snapshot, policy, now)
+    after_checks = idle_checks.after_checks(snapshot)
+    if after_checks is None or not placement.rejected:
+        return placement
+    return idle_checks.with_stops(snapshot, placement, _placed(after_checks, policy, now), now)
+
+
+def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
+    """Return the placement on the usable hosts."""
     hosts, running = _by_group(snapshot.hosts), _by_group(snapshot.running)
     left = max(0, policy.fleet_suspensions_max - snapshot.recent_preemptions)
     quota = QuotaAdmission(snapshot)

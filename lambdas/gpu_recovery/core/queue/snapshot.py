@@ -43,6 +43,9 @@ class Host:
                     where a gang needs no further rack or zone for that.
     out_of_use:     why the host is not usable; None if it is. Wait reasons name it.
     healed_at:      when the host last came back from a repair with proof and a passed check; None if it never did.
+    free_after_check: GPUs that are free when its idle check has been stopped for a job; 0 without such a check.
+    check_id:       the idle check to stop for that; "" if it is being stopped already, or has ended.
+    passed_check:   the host has passed an idle check lately, so it is used before other hosts that fit equally well.
     """
 
     host_id: str
@@ -61,6 +64,9 @@ class Host:
     lemon: float = 0.0
     out_of_use: OutOfUse | None = None
     healed_at: datetime | None = None
+    free_after_check: int = 0
+    check_id: str = ""
+    passed_check: bool = False
 
 
 @frozen_dataclass()
@@ -249,6 +255,7 @@ class RejectionKind(StrEnum):
     JOBS = "jobs"  # the number of jobs that may run at once
     OWN = "own"  # its own instances; it accepts no others
     ROOM = "room"  # hosts that are being vacated for it
+    CHECK = "check"  # hosts whose idle check is being stopped for it
     PERMISSION = "permission"  # a permission of the deployment, without which AWS denies its launch
 
 
@@ -288,6 +295,15 @@ class Reservation:
 
 
 @frozen_dataclass()
+class CheckToStop:
+    """An idle check that is stopped so that the job can start on its host."""
+
+    host_id: str
+    check_id: str
+    job_id: str
+
+
+@frozen_dataclass()
 class Placement:
     """The decision about a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
 
@@ -295,6 +311,7 @@ class Placement:
               decision.
     growths: running jobs that continue on more instances.
     leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
+    stops:    idle checks that are stopped for jobs among `rejected`.
     """
 
     assignments: tuple[Assignment, ...]
@@ -304,3 +321,4 @@ class Placement:
     next_at: datetime | None = None
     leaves_places: bool = False
     growths: tuple[Growth, ...] = ()
+    stops: tuple[CheckToStop, ...] = ()

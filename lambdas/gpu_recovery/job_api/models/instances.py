@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth
 from gpu_recovery.core.instance.record import InstanceStatus, RepairLevel
@@ -62,6 +63,20 @@ class UnreliabilityScore(ResponseModel):
     score: int
     made_of: str | None
     signals: dict[str, int]
+
+
+class IdleCheck(ResponseModel):
+    """The last idle check of an instance, and the last that it passed.
+
+    `outcome` is null after a check that was stopped for a job or not started. `counts`: the passed check speaks for the
+    instance now: it is less than a day old, and no fault, repair or failed job has followed.
+    """
+
+    ended_at: Time
+    outcome: CheckOutcome | None
+    passed_at: Time | None
+    level: int | None
+    counts: bool
 
 
 class OutOfUseReason(ResponseModel):
@@ -133,6 +148,7 @@ class _Instance(ResponseModel):
     held: RepairHeld | None
     quarantined_by: OperatorOfQuarantine
     lemon: UnreliabilityScore
+    idle_check: IdleCheck | None
     out_of_use: list[OutOfUseReason]
 
 
