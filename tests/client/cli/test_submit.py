@@ -10,10 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+import typer
 import yaml
 from gpu_recovery.job_api.job_spec import parse_spec
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery_client.cli import submit
+from gpu_recovery_client.cli.submit_options import node_count
 from typer.testing import Result
 
 JOB = "sft-20261121-090000-1a2b"
@@ -457,3 +459,16 @@ def test_a_key_that_no_header_carries_is_a_usage_error(run: Run, api: Any, key: 
     result = run("submit", *OPTIONS, "--idempotency-key", key)
     assert (result.exit_code, api.requests) == (2, [])
     assert "must be 1 to 255 printable ASCII characters" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(("text", "sent"), [("4", 4), ("2..4", {"min": 2, "max": 4})])
+def test_the_number_of_instances_may_be_a_range(text: str, sent: Any) -> None:
+    """The API checks the numbers."""
+    assert node_count(text) == sent
+
+
+@pytest.mark.parametrize("text", ["", "two", "2..", "..4", "2..x", "2...4"])
+def test_what_is_neither_a_number_nor_a_range_is_refused(text: str) -> None:
+    """Before anything is sent."""
+    with pytest.raises(typer.BadParameter, match="is neither a number nor MIN"):
+        node_count(text)

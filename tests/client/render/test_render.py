@@ -385,3 +385,20 @@ def test_a_deaf_fleet_says_so() -> None:
     view = json.loads((HERE / "fleet.json").read_text())
     assert "5 of 8 instances do not report" in fleet.fleet({**view, "deaf": deaf}, NOW)
     assert "deaf" not in fleet.fleet(view, NOW)
+
+
+def _elastic(instances: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    """The view of a job of two to four instances."""
+    spec = JobSpec("sft", 4, 8, "gpu-training", nnodes_min=2)
+    job = Job("sft-1", spec, NOW, NOW, attempt=len(instances) and 1, instances=instances, **fields)
+    return job_view(job, PRESETS[Preset.ADAPTIVE])
+
+
+def test_an_elastic_job_shows_its_instances_and_its_range() -> None:
+    """Before its first attempt it has none."""
+    view, new = _elastic(("i-1", "i-2", "i-3"), status=JobStatus.RUNNING), _elastic()
+    assert (view["nnodes"], view["nnodes_min"], view["width"]) == (4, 2, 3)
+    assert (new["nnodes"], new["nnodes_min"], new["width"]) == (4, 2, None)
+    assert render_jobs.size(view, words=True) == "instances: 3 of 2..4, with 8 GPUs each"
+    assert render_jobs.size(new, words=True) == "instances: 2 to 4, with 8 GPUs each"
+    assert (render_jobs.size(view), render_jobs.size(new)) == ("3/2..4x8", "2..4x8")

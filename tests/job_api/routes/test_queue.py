@@ -300,6 +300,7 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
         "priority": "NORMAL",
         "group": "",
         "nodes": 1,
+        "nodes_max": None,
         "gpus": 8,
         "since": "2026-11-21T09:00:00.000Z",
         "ends_at": "2026-11-21T11:00:00.000Z",
