@@ -402,3 +402,18 @@ def test_there_is_no_pause_after_a_failure_that_an_instance_certainly_caused() -
     record = applied(passes(record, IDS[1]))
     record = applied(passes(named(record, 1, (IDS[0], SPARES[0], *IDS[2:])), SPARES[0]))
     assert named(record, 1, (IDS[0], SPARES[1], *IDS[2:])).not_before is not None
+
+
+def test_a_suspect_that_takes_the_rank_of_another_suspect_is_a_repeat_offender_all_the_same() -> None:
+    """The spare has the rank because the other was left out. It fails under two ranks, so the instance is the cause."""
+    record = applied(passes(named(queued(LONG, spec=SPEC), 3), IDS[3]))
+    record = lasts(record, (*IDS[:3], SPARES[0]))
+    record = applied(passes(named(record, 1, (*IDS[:3], SPARES[0])), IDS[1]))
+    ids = (IDS[0], IDS[3], IDS[2], SPARES[0])
+    ended_again = ended(record, 1, ids)
+    assert suspect(ended_again).suspect == IDS[3]
+    found = {one: events.Checked(HEALTHY, "") for one in ids}
+    found[IDS[3]] = events.Checked(CheckOutcome.SUSPECTED, "2 times", repairing=True)
+    after = applied(checked(ended_again, found, LONG))
+    assert {one.instance_id for one in after.suspicions if one.stands} == {IDS[1], IDS[3]}
+    assert suspect(ended(record, 1, (IDS[0], SPARES[1], IDS[2], SPARES[0]))).suspect == ""

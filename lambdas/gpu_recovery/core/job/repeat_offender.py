@@ -101,10 +101,14 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     if not policy.suspect_repeats or last is None or not job.attempts_left(policy):
         return NO_SUSPECT
     known = _recent_suspicions(job, policy)
-    if job.repairs >= policy.job_repairs_max or any(contradicts(last, suspicion, policy) for suspicion in known):
-        return NO_SUSPECT
     where = last.instance_id
     namings = [one for one in known if one.named and one.stands and one.instance_id == where]
+    against_program = [one for one in known if contradicts(last, one, policy)]
+    if any(one.rank != last.rank for one in namings):
+        # The instance fails under two ranks. It may have taken the place, and so the rank, of another named instance.
+        against_program = [one for one in against_program if not one.named]
+    if job.repairs >= policy.job_repairs_max or against_program:
+        return NO_SUSPECT
     known = tuple(suspicion for suspicion in known if not suspicion.named)
     before = [suspicion for suspicion in known if suspicion.instance_id == where]
     if any(suspicion.rank != last.rank and suspicion.stands for suspicion in before):
@@ -152,7 +156,7 @@ def updated_suspicions(job: Job, results: Mapping[str, Checked], policy: Recover
     last = ends[-1] if ends and ends[-1].attempt == job.attempt else None
     suspected = {instance for instance, result in results.items() if result.outcome is CheckOutcome.SUSPECTED}
     blamed = {instance for instance, result in results.items() if result.outcome.blames_hardware}
-    if last is not None and not blamed:
+    if last is not None and not blamed and last.instance_id not in suspected:
         # The suspicion against the program is renewed for as long as this rank keeps ending first.
         known = tuple(
             replace(suspicion, attempt=job.attempt, elsewhere=last.instance_id)
