@@ -30,6 +30,7 @@ from benchmarks import (
 )
 from console.fake.model import Size
 from infra.functions import FUNCTIONS, ONE_PROCESSOR_MIB
+from simulator.cloud.rank_course import COURSES, HANGS
 
 
 def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
@@ -46,7 +47,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "log_kinds": lambda: {name: len(scores) for name, scores in log_kinds.log_kind_figures().items()},
     "hangs": lambda: hangs.course_figures(hangs.COURSES["even steps"], 100.0, jobs=1),
     "quiet_hangs": lambda: {
-        "notice_s": quiet_hangs.notice_s(quiet_hangs.HANGS["all ranks sleep"], 1, quiet_hangs.COURSES["even steps"]),
+        "notice_s": quiet_hangs.notice_s(HANGS["all ranks sleep"], 1, COURSES["even steps"]),
         "recorded": quiet_hangs.recorded_notices(("training", "training", "training", "spinning kernel")),
     },
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
