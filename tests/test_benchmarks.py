@@ -22,6 +22,7 @@ from benchmarks import (
     log_kinds,
     observation_overhead,
     placement,
+    quiet_hangs,
     results,
     simulation,
     simulator_speed,
@@ -29,6 +30,7 @@ from benchmarks import (
 )
 from console.fake.model import Size
 from infra.functions import FUNCTIONS, ONE_PROCESSOR_MIB
+from simulator.cloud.rank_course import COURSES, HANGS
 
 
 def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
@@ -44,6 +46,10 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "diagnosis": lambda: {"seconds": diagnosis.window_figures(16)["seconds"]},
     "log_kinds": lambda: {name: len(scores) for name, scores in log_kinds.log_kind_figures().items()},
     "hangs": lambda: hangs.course_figures(hangs.COURSES["even steps"], 100.0, jobs=1),
+    "quiet_hangs": lambda: {
+        "notice_s": quiet_hangs.notice_s(HANGS["all ranks sleep"], 1, COURSES["even steps"]),
+        "recorded": quiet_hangs.recorded_notices(("training", "training", "training", "spinning kernel")),
+    },
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
     "placement": lambda: placement.placement_figures(((4, 8), (8, 32)), rounds=1),
     "observation_overhead": lambda: observation_overhead.observation_figures(3),

@@ -178,7 +178,8 @@ class RankCourse:
             if is_one:
                 value: float = getattr(loads[0], name)
                 return value
-            return sum(getattr(load, name) for load in loads) / PIECES
+            total: float = sum(getattr(load, name) for load in loads)
+            return total / PIECES
 
         power_w = mean("power_w") * max(0.1, self._drawn.gauss(1.0, loads[-1].spread))
         return Sample(

@@ -18,9 +18,19 @@ from gpu_recovery.core.hang_signals import (
 from gpu_recovery.core.rank_activity import RankActivity, activity_of, activity_text
 
 SPINS = RankActivity(
-    120, trained_s=3_600, pause_s=0, utilization=100, power_w=160, usual_power_w=692, cores_per_gpu=1.0, fabric_mb_s=0,
-    usual_fabric_mb_s=4_000, traffic_mb_s=0.1, waits_for_io=0, line_s=130,
-)  # fmt: skip
+    120,
+    trained_s=3_600,
+    pause_s=0,
+    utilization=100,
+    power_w=160,
+    usual_power_w=692,
+    cores_per_gpu=1.0,
+    fabric_mb_s=0,
+    usual_fabric_mb_s=4_000,
+    traffic_mb_s=0.1,
+    waits_for_io=0,
+    line_s=130,
+)
 SLEEPS = replace(SPINS, utilization=0, power_w=127, cores_per_gpu=0.0)
 SAVES = replace(SLEEPS, cores_per_gpu=1.0, traffic_mb_s=800)
 WORKS = RankActivity(0)

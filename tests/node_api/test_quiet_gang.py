@@ -173,7 +173,12 @@ def gang(functions: Functions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"hang_without_progress": action}))
         functions.chill()
         there = launched(world=RANKS)
-        fields = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": there.instances}
+        fields: dict[str, Any] = {
+            "status": JobStatus.RUNNING,
+            "attempt": 1,
+            "launched": True,
+            "instances": there.instances,
+        }
         fields |= {"running_at": NOW, "spec": spec(nnodes=RANKS, gpus_per_node=GPUS)}
         functions.store.create_job(job(**fields), "")
         functions.store.begin_attempt(there)

@@ -48,9 +48,9 @@ def test_a_hang_without_reports_is_told_once_within_three_minutes(name: str) -> 
     if "computes without end" in name:
         world.let_pass(1_500)
         assert not told(world, job_id)  # rank 0 may be saving: half an hour must pass
-        world.until(lambda: told(world, job_id), "the hang was not told", 600)
+        world.until(lambda: bool(told(world, job_id)), "the hang was not told", 600)
     else:
-        world.until(lambda: told(world, job_id), "the hang was not told", 300)
+        world.until(lambda: bool(told(world, job_id)), "the hang was not told", 300)
         assert QUIET_S <= (world.timeline.now - since).total_seconds() <= 180
     world.let_pass(900)
     assert len(told(world, job_id)) == 1
@@ -74,7 +74,7 @@ def test_with_act_operators_are_told_first_and_the_gang_is_stopped_after_the_sec
     world, job_id = training(HangAction.ACT)
     world.let_pass(1_800)
     hangs(world, job_id, HANGS["all ranks sleep"])
-    world.until(lambda: told(world, job_id), "the hang was not told", 300)
+    world.until(lambda: bool(told(world, job_id)), "the hang was not told", 300)
     told_at = world.timeline.now
     assert "the gang is stopped and diagnosed" in told(world, job_id)[0]
     world.until(lambda: world.job(job_id).status is not JobStatus.RUNNING, "it was not stopped", 300)

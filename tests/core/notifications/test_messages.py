@@ -15,7 +15,7 @@ import pytest
 from gpu_recovery.core import notifications
 from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
-from gpu_recovery.core.events import Checked, DepartureAnnounced
+from gpu_recovery.core.events import Checked, DepartureAnnounced, HangSuspected
 from gpu_recovery.core.fleet import Fleet, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
@@ -83,6 +83,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
         "started_again": jobs.started_again(job),
+        "may_hang": jobs.may_hang(
+            job, HangSuspected(at=NOW, attempt=1, sentence=reason, since=NOW, instance_id=name), later(90)
+        ),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
         "stopped_by_person": jobs.stopped_by_person(job, lost, JobStatus.CANCELED),
         "adoption_refused": adoption.adoption_refused(name, "task-1", reason),
@@ -430,6 +433,7 @@ OF_A_JOB = (
     "closed",
     "failed",
     "started_again",
+    "may_hang",
     "would_have_acted",
     "stopped_by_person",
     "contact_lost",
