@@ -451,9 +451,10 @@ class World(WorldView):
         Idle checks, which follow each other for ever, do not count.
         """
         busy = (InstanceStatus.CHECKING, *IN_REPAIR)
-        checked = {one.instance_id for one in self.instances() if one.check is not None and one.check.idle is not None}
-        records: list[Any] = [*self.jobs(), *(one for one in self.instances() if one.instance_id not in checked)]
-        return not any(record.commands or record.status in busy for record in records)
+        instances = self.instances()
+        works = (one.status in busy and (one.check is None or one.check.idle is None) for one in instances)
+        records: list[Any] = [*self.jobs(), *instances]
+        return not any(works) and not any(record.commands for record in records)
 
     def let_pass(self, seconds: float) -> None:
         """Let this many seconds pass."""

@@ -253,15 +253,13 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         ]
         resets = Verdict(CheckOutcome.REBOOT, "said", "boot-1", NOW, reset=True)
         told.append(events.CheckEnded(at=now, check_id=record.check.check_id, verdict=resets))
-        told.append(events.IdleCheckPreempted(at=now, check_id=record.check.check_id, job_id="sft-3"))
         if record.check.superseded:
             told += [
                 events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))
                 for outcome in (CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
             ]
     tellings = [(now, event) for event in told]
-    at = max(now, record.status_at + IDLE_PERIOD)
-    tellings.append((at, events.IdleCheckDue(at=at)))
+    tellings += idle_checks(record, now)
     if record.look_at is not None:
         due = max(now, record.look_at)
         stale = (due + timedelta(hours=1),) if record.held is not None else ()
@@ -270,6 +268,15 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         at = max(now, record.deadline_at)
         tellings.append((at, events.InstanceDeadlineReached(at=at, deadline_at=record.deadline_at)))
     return tellings
+
+
+def idle_checks(record: Instance, now: datetime) -> list[Telling]:
+    """The period of idle checks is over; a job wants the instance during its check."""
+    at = max(now, record.status_at + IDLE_PERIOD)
+    told: list[Telling] = [(at, events.IdleCheckDue(at=at))]
+    if record.check is not None:
+        told.append((now, events.IdleCheckPreempted(at=now, check_id=record.check.check_id, job_id="sft-3")))
+    return told
 
 
 def warnings(now: datetime) -> list[events.InstanceEvent]:

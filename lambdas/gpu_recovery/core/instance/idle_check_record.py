@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 
 PASS_COUNTS_FOR = timedelta(days=1)
-"""Time for which a passed idle check speaks for its instance. A fault after the pass ends that at once."""
+"""Time for which a passed idle check is evidence for its instance. A fault after the pass ends that at once."""
 
 
 @frozen_dataclass()

@@ -10,9 +10,9 @@ The phases, each in a module of its own:
 5. `backfill`                   the first waiting job is promised hosts; others may use the rest
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits
-   `idle_checks`                a job that needs a host under an idle check stops the check first
    `unusable_hosts`             the hosts that get no job, in the words of that reason
-8. `growth`                     running elastic jobs get the instances that no waiting job can use
+8. `idle_checks`                a job that needs a host under an idle check stops the check first
+9. `growth`                     running elastic jobs get the instances that no waiting job can use
 
 An elastic job takes part with the width that `width` chooses before phase 2.
 """

@@ -68,8 +68,8 @@ class UnreliabilityScore(ResponseModel):
 class IdleCheck(ResponseModel):
     """The last idle check of an instance, and the last that it passed.
 
-    `outcome` is null after a check that was stopped for a job or not started. `counts`: the passed check speaks for the
-    instance now: it is less than a day old, and no fault, repair or failed job has followed.
+    `outcome` is null after a check that was stopped for a job or not started. `counts`: whether the
+    pass is evidence for the instance now. It is less than a day old, and no fault, repair or failed job has followed.
     """
 
     ended_at: Time
