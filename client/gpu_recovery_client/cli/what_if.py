@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
+
 from gpu_recovery_client.cli.options import moment_of
 from gpu_recovery_client.cli.output import USAGE, AsJson, now, print_view, say, terminal_width
 from gpu_recovery_client.cli.simulate import error_sentence
