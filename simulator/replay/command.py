@@ -13,10 +13,12 @@ from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from, with_present_names
 
 from simulator.goodput.assumptions_file import read
-from simulator.replay.records import read_records
+from simulator.replay.records import RecordsInvalid, read_records
 from simulator.replay.report import report
 from simulator.replay.what_if import what_if, with_settings
 
+ERRORS = (PolicyInvalid, RecordsInvalid, OSError, UnicodeDecodeError)
+"""Errors of the options and of the files. Their message is for the user."""
 SWITCH = {"true": True, "false": False}
 """Values of a setting that is on or off."""
 

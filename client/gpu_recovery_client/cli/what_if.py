@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
-from gpu_recovery.core.errors import RecoveryError
 
 from gpu_recovery_client.cli.options import moment_of
 from gpu_recovery_client.cli.output import USAGE, AsJson, now, print_view, say, terminal_width
@@ -74,7 +73,7 @@ def what_if(
                 folder = save or Path(scratch) / "records"
                 _collect(context, since, folder, store)
             report = command.answer(folder, changed, whole, spares, os.cpu_count() or 1)
-    except (ValueError, OSError, RecoveryError) as error:
+    except command.ERRORS as error:
         say(error_sentence(error))
         raise typer.Exit(USAGE) from error
     print_view(report, lambda: rendered(report, terminal_width()), as_json)
