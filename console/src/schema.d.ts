@@ -4612,6 +4612,7 @@ export interface operations {
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -4755,6 +4756,7 @@ export interface operations {
                      *       "next_run_at": "2026-11-21T10:01:00.000Z",
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -4878,6 +4880,7 @@ export interface operations {
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -5001,6 +5004,32 @@ export interface operations {
                      *       ],
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "pending": null,
+                     *       "preflight": {
+                     *         "apart": {
+                     *           "i-0bbb00000000000b2": "its preflight: nccl_loopback inconclusive: the all-reduce of PyTorch did not end in time"
+                     *         },
+                     *         "attempt": 1,
+                     *         "not_run": {
+                     *           "dcgm_level_1": 2
+                     *         },
+                     *         "others": [
+                     *           {
+                     *             "instance_id": "i-0bbb00000000000b2",
+                     *             "rank": 1,
+                     *             "result": "inconclusive",
+                     *             "seconds": 35.1,
+                     *             "sentence": "the all-reduce of PyTorch did not end in time",
+                     *             "step": "nccl_loopback"
+                     *           }
+                     *         ],
+                     *         "passed": {
+                     *           "gpu_count": 2,
+                     *           "nccl_loopback": 1,
+                     *           "recovery_action": 2
+                     *         },
+                     *         "ranks": 2,
+                     *         "reported": 2
+                     *       },
                      *       "reason": "the driver of attempt 2 exited with code 0",
                      *       "status": "SUCCEEDED",
                      *       "timeout_warnings": []
@@ -5151,6 +5180,7 @@ export interface operations {
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -5283,6 +5313,7 @@ export interface operations {
                      *       "next_run_at": null,
                      *       "nnodes": 2,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
