@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.ecs_events import task_fact
-from gpu_recovery.core.task import OUR_STOP, ContainerFact, Ending, EndingKind, StopCode, TaskFact, ending
+from gpu_recovery.core.task import (
+    OUR_STOP,
+    PREFLIGHT,
+    ContainerFact,
+    Ending,
+    EndingKind,
+    FailureKind,
+    StopCode,
+    TaskFact,
+    ending,
+    failure_kind_of,
+)
 
 from tests.core.build import NOW
 
@@ -162,3 +173,19 @@ OWN = {EndingKind.FAILED, EndingKind.CRASHED, EndingKind.NEVER_STARTED, EndingKi
 def test_an_end_is_the_ranks_own_unless_somebody_ordered_it_or_took_the_capacity(kind: EndingKind) -> None:
     """Only such ends tell whether one rank ended or the gang."""
     assert Ending(kind, None, "it ended").is_own is (kind in OWN)
+
+
+@pytest.mark.parametrize(
+    ("code", "has_preflight", "is_preflight"), [(76, True, True), (76, False, False), (1, True, False)]
+)
+def test_code_76_is_a_failed_preflight_only_of_a_rank_that_has_one(
+    code: int, has_preflight: bool, is_preflight: bool
+) -> None:
+    """Any other program may exit with it. The sentence and the kind of the attempt tell the two apart."""
+    environment = {PREFLIGHT: "quick"} if has_preflight else {}
+    containers = (ContainerFact("train", code),)
+    task = TaskFact("t", "STOPPED", NOW, containers=containers, environment=environment, stop_code=EXITED)
+    end = ending(task, "train")
+    assert (end.kind, end.exit_code, end.is_preflight) == (EndingKind.FAILED, code, is_preflight)
+    assert ("preflight" in end.sentence) is is_preflight
+    assert failure_kind_of(end) is (FailureKind.HARDWARE if is_preflight else FailureKind.RUNTIME_ERROR)

@@ -72,7 +72,7 @@ def test_a_fault_that_only_the_preflight_finds_costs_seconds(kind: str, policy: 
     job = world.job(job_id)
     assert (job.attempt, job.attempts_counted, job.repairs) == (2, 1, 1)
     assert sick not in job.instances and sick in job.blamed
-    assert "GPU_FAULT" in reasons(world, job_id) and "its preflight failed" in reasons(world, job_id)
+    assert "GPU_FAULT" in reasons(world, job_id) and "as after a failed preflight" in reasons(world, job_id)
     world.until(lambda: world.fleet.boots[sick] == 1, "it is not repaired", 3_600)
     record = world.store.load_instance(sick)
     assert record is not None

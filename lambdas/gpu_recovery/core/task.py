@@ -27,7 +27,7 @@ PREFLIGHT, PREFLIGHT_FAILED = "GPU_RECOVERY_PREFLIGHT", 76
 """Environment variable of a task whose wrapper runs a preflight, and the exit code of a rank whose preflight failed.
 
 Any program may exit with that code, so the code proves no fault."""
-PREFLIGHT_ENDED = "ended before the training started, because its preflight failed"
+PREFLIGHT_ENDED = "ended as after a failed preflight, before its training"
 """Beginning of the sentence about such a rank."""
 STOPPED_BY_SERVICE = "stopped by its ECS service"
 """Beginning of the sentence about a rank that its ECS service has stopped."""
@@ -165,7 +165,7 @@ class Ending:
 
     @property
     def is_preflight(self) -> bool:
-        """Whether the preflight of the rank found a fault, so that its training was not started."""
+        """Whether the rank has a preflight and ended with the exit code of a failed one."""
         return self.sentence.startswith(PREFLIGHT_ENDED)
 
     @property

@@ -49,7 +49,13 @@ def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
     answers: dict[tuple[str, ...], dict[str, Any]] = {
         ("list",): {"jobs": listed[:2], "next_cursor": "2", "unreadable": []},
         ("list", "--all"): {"jobs": listed, "next_cursor": None, "unreadable": []},
-        ("explain", JOB): {"job": api.jobs[0], "pending": None, "instances": api.instances, "left_out": []},
+        ("explain", JOB): {
+            "job": api.jobs[0],
+            "pending": None,
+            "preflight": None,
+            "instances": api.instances,
+            "left_out": [],
+        },
         ("instances",): {"instances": machines, "next_cursor": None, "unreadable": []},
         ("instances", INSTANCE): api.instances[0],
         **dict.fromkeys(ORDERS, api.instances[0]),

@@ -402,3 +402,61 @@ def test_an_elastic_job_shows_its_instances_and_its_range() -> None:
     assert render_jobs.size(view, words=True) == "instances: 3 of 2..4, with 8 GPUs each"
     assert render_jobs.size(new, words=True) == "instances: 2 to 4, with 8 GPUs each"
     assert (render_jobs.size(view), render_jobs.size(new)) == ("3/2..4x8", "2..4x8")
+
+
+RESULTS = {
+    "attempt": 1,
+    "ranks": 4,
+    "reported": 3,
+    "passed": {"gpu_count": 3},
+    "not_run": {"dcgm_level_1": 2},
+    "others": [
+        {
+            "rank": 2,
+            "instance_id": "i-0bbb00000000000b2",
+            "step": "dcgm_level_1",
+            "result": "inconclusive",
+            "seconds": 15.0,
+            "sentence": "dcgmi did not end in time",
+        }
+    ],
+    "apart": {"i-0bbb00000000000b2": "its preflight: dcgm_level_1 inconclusive: dcgmi did not end in time"},
+}
+
+
+class Explaining:
+    """A client that knows one job and its explanation."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._job, self.explained = job, 0
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return self._job
+
+    def explain(self, job_id: str) -> dict[str, Any]:
+        self.explained += 1
+        return {"pending": None, "preflight": RESULTS}
+
+    def instance(self, instance_id: str) -> dict[str, Any]:
+        return {"instance_id": instance_id, "history": []}
+
+
+@pytest.mark.parametrize("preflight", ["off", "quick"])
+def test_the_results_of_a_preflight_are_explained_also_after_the_failure(
+    incident: dict[str, Any], preflight: str
+) -> None:
+    """A step that was not run is never counted among those that passed. Other jobs cost no further request."""
+    client = Explaining({**incident["job"], "status": "STOPPING", "preflight": preflight, "instances": ["i-1"]})
+    story = timeline.gather(client, "sft")  # type: ignore[arg-type]
+    text = timeline.explanation(story, NOW)
+    shown = preflight == "quick"
+    assert (client.explained, story["preflight"]) == ((1, RESULTS) if shown else (0, None))
+    for sentence in (
+        "preflight: 3 of 4 ranks have reported",
+        "preflight, passed on ranks: gpu_count 3",
+        "preflight, not run on ranks: dcgm_level_1 2",
+        "preflight of rank 2 on i-0bbb00000000000b2: dcgm_level_1 inconclusive: dcgmi did not end in time",
+        "preflight: checked first after a failure: i-0bbb00000000000b2",
+    ):
+        assert (sentence in text) is shown
+    assert ("quick" in render_jobs.job_details(client.job(""), NOW)) is shown

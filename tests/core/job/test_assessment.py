@@ -9,7 +9,7 @@ from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.assessment import assess, purpose_of
 from gpu_recovery.core.job.record import CloseCause, StopPurpose
-from gpu_recovery.core.task import EndingKind
+from gpu_recovery.core.task import PREFLIGHT_ENDED, EndingKind
 
 from tests.core.build import ADAPTIVE, CLASSIC, IDS, diagnosing, failure, results
 
@@ -42,6 +42,13 @@ def test_any_non_zero_exit_is_checked(code: int) -> None:
     """Only seed 001 singles out the code 1."""
     assert purpose_of(failure(EndingKind.FAILED, code), ADAPTIVE)[0] is DIAGNOSE
     assert purpose_of(failure(EndingKind.FAILED, code), CLASSIC)[0] is (DIAGNOSE if code == 1 else FAIL)
+
+
+def test_a_failed_preflight_is_checked_under_both_presets() -> None:
+    """It is no exit of the program, to which the rule about the code 1 applies."""
+    ended = failure(EndingKind.FAILED, 76)
+    ended = replace(ended, ending=replace(ended.ending, sentence=f"{PREFLIGHT_ENDED} (exit code 76)"))
+    assert purpose_of(ended, ADAPTIVE)[0] is DIAGNOSE and purpose_of(ended, CLASSIC)[0] is DIAGNOSE
 
 
 @pytest.mark.parametrize("kind", [EndingKind.CRASHED, EndingKind.HOST_FAULT])
