@@ -143,19 +143,23 @@ class NoMoveBreaksAThread(Rule):
         assert all(_name(move.before) in (one.job_id, one.instance_id) for one in told)
 
 
-OF_WARM_SPARES = (events.SparesOffered, events.SparesRecalled, events.SpareSeen, events.SpareEnded)
-"""Events about the warm spares of a job."""
+UNEXPLORED = (
+    *(events.SparesOffered, events.SparesRecalled, events.SpareSeen, events.SpareEnded),
+    events.RecoveryLimitPassed,
+)
+"""Events about the warm spares of a job, and about its recovery contract."""
 
 
 class EveryDeclaredTargetIsReached(Rule):
     """What a row of `machine` says it may lead to is led to by some record and some event.
 
-    No explored record has warm spares. Their rows are walked by `tests/core/job/test_warm_spares.py`.
+    No explored record has warm spares or a recovery contract. `tests/core/job/test_warm_spares.py` and
+    `tests/core/job/test_recovery_contract.py` walk their rows.
     """
 
     def __init__(self, machine: Any) -> None:
         rows = machine.TRANSITIONS.items()
-        self.missing = {pair: set(row.targets) for pair, row in rows if pair[1] not in OF_WARM_SPARES}
+        self.missing = {pair: set(row.targets) for pair, row in rows if pair[1] not in UNEXPLORED}
 
     def see(self, move: Move) -> None:
         self.missing[move.before.status, type(move.event)].discard(move.after.status)

@@ -191,6 +191,7 @@ _OF_INSTANCES = (
     events.StallReported,
     events.ProgressStopped,
     events.TrainingContinued,
+    events.RecoveryLimitPassed,
     events.SparesOffered,
     events.SparesRecalled,
     events.SpareSeen,

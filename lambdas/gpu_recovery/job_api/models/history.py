@@ -95,6 +95,7 @@ class Incident(ResponseModel):
     gpu_h_lost: float | None
     attempts: list[int]
     phases: list[Phase]
+    bill: Bill | None
 
 
 class Incidents(ResponseModel):

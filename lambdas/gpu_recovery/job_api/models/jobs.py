@@ -128,6 +128,28 @@ class TimeoutWarning(ResponseModel):
     sentence: str
 
 
+class Bill(ResponseModel):
+    """What a downtime has cost, in seconds. A suspension is a phase that does not count as downtime."""
+
+    down_s: Annotated[int, Field(description="From the failure to the next training step.")]
+    repeated_s: Annotated[int | None, Field(description="Work since the last checkpoint that is done again.")]
+    lost_s: int
+    phases: dict[str, int]
+    cause: LossCause
+    recovered: bool
+    kept: Annotated[bool | None, Field(description="Whether the recovery contract is kept; null without a contract.")]
+
+
+class Downtime(Bill):
+    """The open or the last downtime of a job."""
+
+    since: Time
+    until: Time | None
+    attempt: int
+    phase: DownPhase | None
+    sentences: list[str]
+
+
 class Job(JobSummary):
     """A job with its history and its attempts."""
 
@@ -143,6 +165,12 @@ class Job(JobSummary):
     restart_in_place: bool
     ranks_in_place: int
     warm_spares: list[str]
+    max_down_minutes: int | None
+    max_lost_minutes: int | None
+    checkpoint_every_s: int | None
+    recovery_limit_at: Annotated[Time | None, Field(description="Time at which a limit of the contract passes.")]
+    downtime: Downtime | None
+    lost_s: Annotated[dict[str, int], Field(description="Seconds of all downtimes that are over, by cause.")]
     suspended_for: str | None
     suspended_at: Time | None
     ran_s: int

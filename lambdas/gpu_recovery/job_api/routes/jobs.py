@@ -18,7 +18,7 @@ from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.timeout_warnings import observed_timeouts, timeout_warnings
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.wire.attempts import attempt_views
-from gpu_recovery.wire.jobs import decision_views, job_view, reason_at, records_of
+from gpu_recovery.wire.jobs import decision_views, downtime_view, job_view, reason_at, records_of
 from gpu_recovery.wire.json_body import read_json, time_text
 
 KEY_CHARACTERS_MAX = 255
@@ -175,7 +175,8 @@ def view_of(dependencies: Dependencies, job: Job) -> dict[str, Any]:
     view = job_view(job, dependencies.recovery.policy)
     attempts = attempt_views(job, dependencies.attempts.of)
     warnings = timeout_warnings(dependencies.recovery, job)
-    return {**view, "attempts": attempts, "records": records, "timeout_warnings": warnings}
+    downtime = downtime_view(job, dependencies.recovery.clock())
+    return {**view, "downtime": downtime, "attempts": attempts, "records": records, "timeout_warnings": warnings}
 
 
 def read_job(dependencies: Dependencies, request: Request) -> ApiResponse:
