@@ -57,9 +57,7 @@ def ended(record: Job) -> Job:
 
 def checked(record: Job, seconds: int = 300) -> Job:
     """The job after checks that found nothing."""
-    return told(
-        record, events.InstancesChecked(**about(record, FAILED_S + seconds), results=WELL), FAILED_S + seconds
-    )
+    return told(record, events.InstancesChecked(**about(record, FAILED_S + seconds), results=WELL), FAILED_S + seconds)
 
 
 def runs_again(record: Job, placed: int = 310, runs: int = 400) -> Job:
@@ -259,7 +257,8 @@ def test_operators_are_told_once_when_the_limit_passes() -> None:
     closing = events.TrainingContinued(
         **about(record, FAILED_S + 860), sentence="it goes on", trained_at=later(FAILED_S + 820)
     )
-    assert mails(tell(record, closing, now=later(FAILED_S + 860))) == ["[GPU-RECOVERY][SEV4] sft-1: recovered on attempt 2"]
+    closed = tell(record, closing, now=later(FAILED_S + 860))
+    assert mails(closed) == ["[GPU-RECOVERY][SEV4] sft-1: recovered on attempt 2"]
 
 
 def test_the_message_is_saved_with_the_decision_so_a_crash_neither_loses_nor_repeats_it() -> None:

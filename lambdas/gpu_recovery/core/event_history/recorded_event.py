@@ -76,7 +76,7 @@ class Bill:
     """What a downtime that is over has cost.
 
     down_s:     seconds from the failure to the next training step, without suspensions.
-    phases:     seconds of each phase; a suspension is one of them.
+    phases:     name and seconds of each phase; a suspension is one of them.
     repeated_s: seconds of work that is done again; None if it is not known.
     cause:      why the job was down.
     recovered:  whether the training has gone on.
@@ -84,7 +84,7 @@ class Bill:
     """
 
     down_s: int
-    phases: Mapping[str, int]
+    phases: tuple[tuple[str, int], ...]
     repeated_s: int | None
     cause: str
     recovered: bool
@@ -261,7 +261,7 @@ def _bill(value: Any) -> Bill | None:
     kept = told.get("kept")
     return Bill(
         _whole(told, "down_s"),
-        {_id({"phase": name}, "phase"): _whole(phases, name) for name in list(phases)[:LISTED_MAX]},
+        tuple((_id({"phase": name}, "phase"), _whole(phases, name)) for name in list(phases)[:LISTED_MAX]),
         None if told.get("repeated_s") is None else _whole(told, "repeated_s"),
         _text(told, "cause"),
         told.get("recovered") is True,

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, RootModel
 
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.job.downtime import DownPhase, LossCause
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.snapshot import RejectionKind
@@ -150,6 +151,43 @@ class Downtime(Bill):
     sentences: list[str]
 
 
+class RecoveryLengths(ResponseModel):
+    """Quantiles of an incident in seconds, and the shares of the incidents within the limits of the contract."""
+
+    down_p50_s: float
+    down_p95_s: float
+    lost_p50_s: float
+    lost_p95_s: float
+    down_kept: float
+    lost_kept: float
+
+
+class RecoveryAlternative(RecoveryLengths):
+    """Changes that would meet a recovery contract, and the lengths with them."""
+
+    changes: list[str]
+    checkpoint_every_s: int | None
+    sentence: str
+
+
+class RecoveryExpectation(RecoveryLengths):
+    """What a job with a recovery contract may expect of its failures."""
+
+    days: float
+    incidents: float
+    incidents_low: Annotated[float, Field(description="The 5 % quantile, `incidents_high` is the 95 % quantile.")]
+    incidents_high: float
+    rate_per_1000_instance_days: float
+    own_incidents: Annotated[int, Field(description="Incidents of this fleet in the last 28 days.")]
+    own_gpu_days: float
+    own_recoveries: Annotated[int, Field(description="Recoveries of this fleet whose times are used.")]
+    spares: int
+    checkpoint_every_s: float
+    is_met: Annotated[bool, Field(description="Whether both limits are kept in 95 % of the incidents.")]
+    alternatives: list[RecoveryAlternative]
+    sentences: list[str]
+
+
 class Job(JobSummary):
     """A job with its history and its attempts."""
 
@@ -181,6 +219,9 @@ class Job(JobSummary):
     attempts: list[Attempt]
     records: str | None
     timeout_warnings: list[TimeoutWarning]
+    recovery_expectation: Annotated[
+        RecoveryExpectation | None, Field(description="Only in the answer to a submission with a recovery contract.")
+    ]
 
 
 class Foresight(ResponseModel):
@@ -201,6 +242,7 @@ class DryRun(Foresight):
     """Placement preview of a job that was not stored, and the warnings of its submission."""
 
     timeout_warnings: list[TimeoutWarning]
+    recovery_expectation: RecoveryExpectation | None
 
 
 class JobOrForesight(RootModel[Job | DryRun]):
@@ -215,6 +257,7 @@ class Explanation(ResponseModel):
     reason: str
     pending: Foresight | None
     timeout_warnings: list[TimeoutWarning]
+    downtime: Downtime | None
     decisions: list[JobDecision]
 
 
