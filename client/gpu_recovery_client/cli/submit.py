@@ -17,7 +17,7 @@ from gpu_recovery_client.cli.logs import TAIL, Following
 from gpu_recovery_client.cli.output import FAILED, AsJson, now, pause, print_view, say, terminal_width
 from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
-from gpu_recovery_client.render import jobs, queue
+from gpu_recovery_client.render import jobs, queue, recovery
 from gpu_recovery_client.texts import tr
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ def submit(
     attempts_max: options.AttemptsMax = None,
     max_runtime_s: options.MaxRuntimeS = None,
     progress_timeout_s: options.ProgressTimeoutS = None,
+    max_down_minutes: options.MaxDownMinutes = None,
+    max_lost_minutes: options.MaxLostMinutes = None,
+    checkpoint_every_s: options.CheckpointEveryS = None,
     suspend_grace_s: options.SuspendGraceS = None,
     checkpoint_dir: options.CheckpointDir = None,
     backend: options.Backend = None,
@@ -96,6 +99,9 @@ def submit(
         "attempts_max": attempts_max,
         "max_runtime_s": max_runtime_s,
         "progress_timeout_s": progress_timeout_s,
+        "max_down_minutes": max_down_minutes,
+        "max_lost_minutes": max_lost_minutes,
+        "checkpoint_every_s": checkpoint_every_s,
         "suspend_grace_s": suspend_grace_s,
         "checkpoint_dir": checkpoint_dir,
         "backend": backend,
@@ -174,6 +180,8 @@ def _submitted(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, ke
         raise
     for warning in jobs.timeout_warnings(view):
         say(tr("timeouts: {warning}", warning=warning))
+    for name, value in recovery.expectation_rows(view):
+        say(f"{name}: {value}")
     return view
 
 
