@@ -32,7 +32,7 @@ CAUSES: Mapping[str, str] = {
 """Why a job was down."""
 CHANGES: Mapping[str, str] = {
     "spare": "keep one idle spare instance",
-    "progress_reports": "report progress, so that a hang is noticed within a minute",
+    "progress_reports": "report progress, so that a hang is noticed within two minutes",
     "restart_in_place": "restart in place (restart_in_place: true, with node agents)",
     "warm_spare": "keep one warm spare (warm_spares: 1, with restart in place and node agents)",
     "memory_checkpoints": "save memory checkpoints in each step",

@@ -19,7 +19,7 @@ RECOVERY = {
     "a person": "人为操作",
     "not known": "未知",
     "keep one idle spare instance": "保留一台空闲的备用实例",
-    "report progress, so that a hang is noticed within a minute": "报告进度，使挂死在一分钟内被发现",
+    "report progress, so that a hang is noticed within two minutes": "报告进度，使卡住在两分钟内被发现",
     "restart in place (restart_in_place: true, with node agents)": "原地重启（restart_in_place: true，需要节点代理）",
     "keep one warm spare (warm_spares: 1, with restart in place and node agents)": (
         "保留一个热备用（warm_spares: 1，需要原地重启和节点代理）"

@@ -17,6 +17,7 @@ from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.recovery_expectation.failure_rate import FailureRate
 from gpu_recovery.core.recovery_expectation.published_times import (
     PROGRESS_S,
+    REPORTS_S,
     RESPAWN_S,
     STEP_S,
     Recovery,
@@ -207,7 +208,7 @@ CHANGES: Mapping[str, Change] = {
     "progress_reports": Change(
         lambda setup: not setup.reports_progress,
         lambda setup: replace(setup, reports_progress=True),
-        lambda recovery: replace(recovery, notice=min(recovery.notice, PROGRESS_S)),
+        lambda recovery: replace(recovery, notice=min(recovery.notice, PROGRESS_S + REPORTS_S)),
     ),
     "restart_in_place": Change(
         lambda setup: not setup.in_place,

@@ -22,6 +22,8 @@ CALLS_BURST, CALLS_PER_S = 100.0, 40.0
 CHECK_S, REBOOT_S, REPLACE_S = 120.0, 360.0, 480.0
 START_S, RESPAWN_S, REJOIN_S, REJOIN_PER_GPU_S, EVIDENCE_S = 10.0, 10.0, 60.0, 0.00854, 5.0
 PERSIST_S, STEP_S = 30.0, 10.0
+REPORTS_S = 20.0
+"""Seconds from a process to a decision about its progress: process and agent report every 10 s (docs/hangs.md)."""
 REBOOT_SHARE, VERDICT_SHARE, HANG_SHARE, TOLD_SHARE = 0.6, 0.5, 0.135, 0.899
 SEEN_BY_REPORTS, SEEN_BY_CHECK = 0.90, 0.93
 """Shares of the visible faults that the reports of the agents and a check of the gang find."""
@@ -115,6 +117,10 @@ def _of_node(setup: Setup, weight: float, *, named: float, hangs: bool) -> Itera
             wait = 0.0 if setup.spares else repair_s
             yield _recovery(setup, weight * share * part, hangs=hangs, checked=checked, wait=wait, left_out=True)
     yield _recovery(setup, weight * (unnamed - found), hangs=hangs, checked=not setup.in_place, wait=0.0)
+    if setup.in_place:  # a fault without a sign returns, and the second failure has the whole gang checked
+        for part, repair_s in _repairs(True):
+            wait = 0.0 if setup.spares else repair_s
+            yield _recovery(setup, weight * unnamed * part, hangs=hangs, checked=True, wait=wait, left_out=True)
 
 
 def _repairs(checked: bool) -> Iterator[tuple[float, float]]:
@@ -139,7 +145,7 @@ def _recovery(
         wait: seconds of the wait for an instance.
         left_out: whether an instance is left out, so that another instance takes its place.
     """
-    hang_s = PROGRESS_S if setup.reports_progress else HANG_S
+    hang_s = PROGRESS_S + REPORTS_S if setup.reports_progress else HANG_S
     has_ended = hangs and not setup.reports_progress  # every rank has timed out
     stop = 0.0 if has_ended else LEAVE_S + EVENT_S + (0.0 if setup.in_place else _calls(setup.nnodes - 1))
     check = EVIDENCE_S if setup.in_place else 0.0

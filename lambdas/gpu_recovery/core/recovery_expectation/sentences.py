@@ -16,7 +16,7 @@ from gpu_recovery.core.recovery_expectation.published_times import CHECKPOINT_S,
 
 CHANGE_SENTENCES = {
     "spare": "keep one idle spare instance",
-    "progress_reports": "report progress, so that a hang is noticed within a minute",
+    "progress_reports": "report progress, so that a hang is noticed within two minutes",
     "restart_in_place": "restart in place (restart_in_place: true, with node agents)",
     "warm_spare": "keep one warm spare (warm_spares: 1, with restart in place and node agents)",
     "memory_checkpoints": "save memory checkpoints in each step",
