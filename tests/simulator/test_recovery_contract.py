@@ -20,7 +20,7 @@ from tests.tiers import scaled
 LIMIT = "recovery contract not kept, still down"
 
 
-def gpu_fault(minutes: int = 5, **given: Any) -> tuple[World, Job]:
+def gpu_fault(minutes: int = 3, **given: Any) -> tuple[World, Job]:
     """A GPU falls off the bus. There is no spare, so the job waits for the reboot for longer than its contract says."""
     world = World(instances=2, train_s=TRAIN_S, **given)
     job_id = world.submit(2, max_down_minutes=minutes)
@@ -52,7 +52,7 @@ def test_the_limit_is_told_once_when_it_passes_and_the_bill_adds_up() -> None:
     world, job = gpu_fault()
     (entry,), (message,), down = entries(job), told(world), job.downtime
     assert down is not None and not down.is_open and down.told and down.recovered
-    assert timedelta(0) <= entry.at - (down.since + timedelta(minutes=5)) <= timedelta(minutes=2)
+    assert timedelta(0) <= entry.at - (down.since + timedelta(minutes=3)) <= timedelta(minutes=2)
     assert (
         entry.before == entry.after == JobStatus.RECOVERING and "it waits to repair an instance" in message.body.lower()
     )
@@ -74,11 +74,8 @@ def test_a_contract_that_is_kept_sends_no_message_and_says_so() -> None:
 def test_a_crash_at_any_step_neither_loses_the_message_nor_decides_it_twice() -> None:
     """Between save and send, too: the message is sent again under the same incident, from the one decision."""
     world, expected = gpu_fault()
-    steps = world.invocations.steps
-    number = next(step.number for step in steps if step.name == "Publish" and LIMIT in str(step.given))
-    near = [
-        point for point in crash_points(steps) if abs(point.number - number) <= scaled(fast=6, default=12, full=200)
-    ]
+    number, reach = limit_publication(world), scaled(fast=6, default=12, full=200)
+    near = [point for point in crash_points(world.invocations.steps) if abs(point.number - number) <= reach]
     assert len(near) > 5
     for nemesis in near:
         world, job = gpu_fault(nemesis=nemesis, retries=False)
@@ -89,9 +86,7 @@ def test_a_crash_at_any_step_neither_loses_the_message_nor_decides_it_twice() ->
 
 def test_a_crash_between_publish_and_mark_repeats_the_message_under_one_incident() -> None:
     world, _ = gpu_fault()
-    number = next(
-        step.number for step in world.invocations.steps if step.name == "Publish" and LIMIT in str(step.given)
-    )
+    number = limit_publication(world)
     for after_it, mails in ((False, 1), (True, 2)):
         again, job = gpu_fault(nemesis=KillAt(number, after_it=after_it), retries=False)
         assert len(told(again)) == mails and len(entries(job)) == 1

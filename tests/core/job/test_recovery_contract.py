@@ -16,7 +16,7 @@ from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.downtime import PHASES, DownPhase, Downtime, LossCause
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.state_machine import TRANSITIONS
-from gpu_recovery.core.state_machine import due_at, next_deadline
+from gpu_recovery.core.state_machine import EventOutcome, due_at, next_deadline
 from gpu_recovery.core.task import EndingKind
 from hypothesis import given
 from hypothesis import strategies as st
@@ -277,6 +277,8 @@ def test_a_limit_that_passes_while_the_ranks_run_asks_for_progress_first() -> No
     assert mails(decision) == [] and orders(decision, commands.ObserveAttempt)
     asked = applied(decision)
     assert asked.limit_at == later(FAILED_S + 600 + ADAPTIVE.recovered_after_s + 30)
+    again = events.RecoveryLimitPassed(**about(asked, FAILED_S + 660), limit_at=record.limit_at)
+    assert tell(asked, again, now=later(FAILED_S + 660)).outcome is EventOutcome.OUTDATED
     in_time = continued(asked, trained=598, seen=630)
     assert not down(in_time).told and in_time.limit_at is None
     silent = limit(asked, 700)
