@@ -950,6 +950,21 @@ export interface components {
          * @enum {string}
          */
         Backend: "ecs" | "ray";
+        /** @description What a downtime has cost, in seconds. A suspension is a phase that does not count as downtime. */
+        Bill: {
+            cause: components["schemas"]["LossCause"];
+            /** @description From the failure to the next training step. */
+            down_s: number;
+            /** @description Whether the recovery contract is kept; null without a contract. */
+            kept: boolean | null;
+            lost_s: number;
+            phases: {
+                [key: string]: number;
+            };
+            recovered: boolean;
+            /** @description Work since the last checkpoint that is done again. */
+            repeated_s: number | null;
+        };
         /**
          * @description State of the circuit breaker.
          * @enum {string}
@@ -1119,6 +1134,32 @@ export interface components {
             sentence: string;
             where: string;
         };
+        /**
+         * @description What a job that is down waits for.
+         * @enum {string}
+         */
+        DownPhase: "notice" | "stop" | "check" | "repair" | "wait" | "start" | "first_step" | "suspended";
+        /** @description The open or the last downtime of a job. */
+        Downtime: {
+            attempt: number;
+            cause: components["schemas"]["LossCause"];
+            /** @description From the failure to the next training step. */
+            down_s: number;
+            /** @description Whether the recovery contract is kept; null without a contract. */
+            kept: boolean | null;
+            lost_s: number;
+            phase: components["schemas"]["DownPhase"] | null;
+            phases: {
+                [key: string]: number;
+            };
+            recovered: boolean;
+            /** @description Work since the last checkpoint that is done again. */
+            repeated_s: number | null;
+            sentences: string[];
+            /** Format: date-time */
+            since: string;
+            until: string | null;
+        };
         /** @description Placement preview of a job that was not stored, and the warnings of its submission. */
         DryRun: {
             /**
@@ -1130,6 +1171,7 @@ export interface components {
             earliest_at: string | null;
             instances: string[];
             position: number | null;
+            recovery_expectation: components["schemas"]["RecoveryExpectation"] | null;
             sentence: string;
             short_of: components["schemas"]["RejectionKind"] | null;
             timeout_warnings: components["schemas"]["TimeoutWarning"][];
@@ -1194,6 +1236,7 @@ export interface components {
         /** @description Every decision about a job, and what the job waits for. */
         Explanation: {
             decisions: components["schemas"]["JobDecision"][];
+            downtime: components["schemas"]["Downtime"] | null;
             job_id: string;
             pending: components["schemas"]["Foresight"] | null;
             reason: string;
@@ -1385,6 +1428,7 @@ export interface components {
         /** @description An incident: a failure, and what was done about it. */
         Incident: {
             attempts: number[];
+            bill: components["schemas"]["Bill"] | null;
             cause: string | null;
             closed_at: string | null;
             confidence: number | null;
@@ -1414,6 +1458,7 @@ export interface components {
         /** @description An incident with its events, and those of the instances that were checked or repaired for it. */
         IncidentThread: {
             attempts: number[];
+            bill: components["schemas"]["Bill"] | null;
             cause: string | null;
             closed_at: string | null;
             confidence: number | null;
@@ -1588,10 +1633,12 @@ export interface components {
             };
             backend: components["schemas"]["Backend"];
             checkpoint_dir: string;
+            checkpoint_every_s: number | null;
             command: string[];
             container: string;
             deadline_at: string | null;
             diagnosis: components["schemas"]["DiagnosisResult"] | null;
+            downtime: components["schemas"]["Downtime"] | null;
             entrypoint: string;
             failure: components["schemas"]["JobFailure"] | null;
             group: string;
@@ -1601,6 +1648,12 @@ export interface components {
             incident_id: string | null;
             instances: string[];
             job_id: string;
+            /** @description Seconds of all downtimes that are over, by cause. */
+            lost_s: {
+                [key: string]: number;
+            };
+            max_down_minutes: number | null;
+            max_lost_minutes: number | null;
             max_runtime_s: number | null;
             n_gpus_per_node: number;
             name: string | null;
@@ -1621,6 +1674,10 @@ export interface components {
              */
             reason_at: string;
             records: string | null;
+            /** @description Only in the answer to a submission with a recovery contract. */
+            recovery_expectation: components["schemas"]["RecoveryExpectation"] | null;
+            /** @description Time at which a limit of the contract passes. */
+            recovery_limit_at: string | null;
             repairing: string[];
             restart_in_place: boolean;
             short_of: string | null;
@@ -1691,6 +1748,7 @@ export interface components {
             attempts_max?: number | null;
             backend?: ("ecs" | "ray") | null;
             checkpoint_dir?: string | null;
+            checkpoint_every_s?: number | null;
             code_path?: string | null;
             command?: string[] | null;
             container?: string | null;
@@ -1703,6 +1761,8 @@ export interface components {
             } | null;
             group?: string | null;
             image?: string | null;
+            max_down_minutes?: number | null;
+            max_lost_minutes?: number | null;
             max_runtime_s?: number | null;
             model_id?: string | null;
             n_gpus_per_node: number;
@@ -1852,6 +1912,11 @@ export interface components {
             next_cursor: string | null;
             rank: number;
         };
+        /**
+         * @description Why a job was down, as far as its bill is concerned.
+         * @enum {string}
+         */
+        LossCause: "hardware" | "network" | "application" | "interruption" | "capacity" | "operator" | "unknown";
         /** @description A repair or a health check in the row of a timeline. */
         Mark: {
             /** Format: date-time */
@@ -2110,6 +2175,44 @@ export interface components {
             marks: components["schemas"]["Mark"][];
             number: number;
             ranks: string;
+        };
+        /** @description Changes that would meet a recovery contract, and the lengths with them. */
+        RecoveryAlternative: {
+            changes: string[];
+            checkpoint_every_s: number | null;
+            down_kept: number;
+            down_p50_s: number;
+            down_p95_s: number;
+            lost_kept: number;
+            lost_p50_s: number;
+            lost_p95_s: number;
+            sentence: string;
+        };
+        /** @description What a job with a recovery contract may expect of its failures. */
+        RecoveryExpectation: {
+            alternatives: components["schemas"]["RecoveryAlternative"][];
+            checkpoint_every_s: number;
+            days: number;
+            down_kept: number;
+            down_p50_s: number;
+            down_p95_s: number;
+            incidents: number;
+            incidents_high: number;
+            /** @description The 5 % quantile, `incidents_high` is the 95 % quantile. */
+            incidents_low: number;
+            /** @description Whether both limits are kept in 95 % of the incidents. */
+            is_met: boolean;
+            lost_kept: number;
+            lost_p50_s: number;
+            lost_p95_s: number;
+            own_gpu_days: number;
+            /** @description Incidents of this fleet in the last 28 days. */
+            own_incidents: number;
+            /** @description Recoveries of this fleet whose times are used. */
+            own_recoveries: number;
+            rate_per_1000_instance_days: number;
+            sentences: string[];
+            spares: number;
         };
         /** @description The result of a redrive for each dead letter, and the number of dead letters that are left. */
         Redriven: {
@@ -3311,6 +3414,7 @@ export interface operations {
                      *             1,
                      *             2
                      *           ],
+                     *           "bill": null,
                      *           "cause": "GPU_MEMORY",
                      *           "closed_at": "2026-11-21T09:04:10.000Z",
                      *           "confidence": 92,
@@ -3377,6 +3481,7 @@ export interface operations {
                      *         1,
                      *         2
                      *       ],
+                     *       "bill": null,
                      *       "cause": "GPU_MEMORY",
                      *       "closed_at": "2026-11-21T09:04:10.000Z",
                      *       "confidence": 92,
@@ -4537,6 +4642,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -4544,6 +4650,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-28T09:00:00.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -4563,6 +4670,9 @@ export interface operations {
                      *       "incident_id": null,
                      *       "instances": [],
                      *       "job_id": "sft-20261121-090000-3170",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": 3600,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
@@ -4577,6 +4687,8 @@ export interface operations {
                      *       "reason": "submitted by ana",
                      *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -4659,6 +4771,7 @@ export interface operations {
                      *       },
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -4666,6 +4779,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-28T10:00:00.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -4706,6 +4820,9 @@ export interface operations {
                      *         "i-0bbbbbbbbbbbbbbbb"
                      *       ],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
@@ -4720,6 +4837,8 @@ export interface operations {
                      *       "reason": "short of resources; looking again soon",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -4785,6 +4904,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -4792,6 +4912,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": null,
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -4829,6 +4950,9 @@ export interface operations {
                      *       "incident_id": null,
                      *       "instances": [],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
@@ -4843,6 +4967,8 @@ export interface operations {
                      *       "reason": "canceled by root",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -4956,6 +5082,7 @@ export interface operations {
                      *           "to": "SUCCEEDED"
                      *         }
                      *       ],
+                     *       "downtime": null,
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "pending": null,
                      *       "reason": "the driver of attempt 2 exited with code 0",
@@ -5067,6 +5194,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -5074,6 +5202,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-28T10:00:00.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -5102,6 +5231,9 @@ export interface operations {
                      *       "incident_id": null,
                      *       "instances": [],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
@@ -5116,6 +5248,8 @@ export interface operations {
                      *       "reason": "resumed by root; in line again",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -5205,6 +5339,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -5212,6 +5347,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-21T09:00:35.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -5234,6 +5370,9 @@ export interface operations {
                      *         "i-00000000000000001"
                      *       ],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
@@ -5248,6 +5387,8 @@ export interface operations {
                      *       "reason": "suspended by an operator: rank 0 has 5 s to save and leave",
                      *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,

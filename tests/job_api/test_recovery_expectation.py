@@ -58,6 +58,7 @@ def test_a_contract_that_cannot_be_met_is_accepted_with_the_figures_and_what_wou
 
 
 def test_a_fleet_without_figures_gets_the_published_rate_and_a_sentence_that_says_so(api: Api) -> None:
+    """6.5 incidents of 1,000 instances a day."""
     found = expected(api)
     assert found["rate_per_1000_instance_days"] == 6.5 and found["own_incidents"] == found["own_recoveries"] == 0
     assert found["incidents"] == pytest.approx(6.5 / 1_000 * 2 * 10, abs=1e-3)
@@ -88,6 +89,7 @@ def test_the_idle_instances_beyond_the_job_are_its_spares(api: Api) -> None:
 
 
 def test_without_a_contract_nothing_is_read_and_nothing_is_said(api: Api) -> None:
+    """A submission without a contract costs what it did."""
     api.functions.aws.operations()
     answer = api.call("POST", "/api/v2/jobs", ASKED, dry_run="1")
     assert answer.body["recovery_expectation"] is None
@@ -114,6 +116,7 @@ def test_a_history_that_does_not_answer_costs_no_submission(api: Api) -> None:
     ],
 )
 def test_a_contract_that_makes_no_sense_is_refused(api: Api, changes: dict[str, Any], field: str) -> None:
+    """The answer names the field."""
     refused(api.post("/jobs", BOUND | changes), 422, field)
 
 

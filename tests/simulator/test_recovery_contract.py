@@ -64,6 +64,7 @@ def test_the_limit_is_told_once_when_it_passes_and_the_bill_adds_up() -> None:
 
 
 def test_a_contract_that_is_kept_sends_no_message_and_says_so() -> None:
+    """Only the message of the recovery mentions it."""
     world, job = gpu_fault(minutes=60)
     assert told(world) == [] and entries(job) == [] and job.limit_at is None
     (recovered,) = [one for one in world.messages() if "recovered on attempt 2" in one.subject]
@@ -85,6 +86,7 @@ def test_a_crash_at_any_step_neither_loses_the_message_nor_decides_it_twice() ->
 
 
 def test_a_crash_between_publish_and_mark_repeats_the_message_under_one_incident() -> None:
+    """Readers can tell that it is the same message."""
     world, _ = gpu_fault()
     number = limit_publication(world)
     for after_it, mails in ((False, 1), (True, 2)):

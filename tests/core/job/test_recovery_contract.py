@@ -117,6 +117,7 @@ def test_the_bill_of_an_incident_has_each_phase_and_the_work_that_is_done_again(
 
 
 def test_the_mail_of_a_recovery_has_the_bill() -> None:
+    """Down time within its limit, lost time beyond it."""
     record = runs_again(checked(ended(stopped(bound()))))
     event = events.TrainingContinued(
         **about(record, FAILED_S + 480),
@@ -131,6 +132,7 @@ def test_the_mail_of_a_recovery_has_the_bill() -> None:
 
 
 def test_a_hang_counts_from_the_last_progress() -> None:
+    """The time-out of the hang is a part of the downtime."""
     record = bound()
     event = events.ProgressStopped(**about(record, 2_000), sentence="no progress", since=later(1_400))
     bill = down(told(record, event, 2_000))
@@ -146,6 +148,7 @@ def test_a_failure_of_the_past_does_not_make_the_downtime_begin_before_the_run()
 
 
 def test_a_second_failure_before_the_training_goes_on_is_the_same_downtime() -> None:
+    """The run of the second attempt is a part of it."""
     record = runs_again(checked(ended(stopped(bound()))))
     again = replace(failure(EndingKind.CRASHED), at=later(FAILED_S + 460))
     record = told(record, events.RankFailed(**about(record, FAILED_S + 470), failure=again), FAILED_S + 470)
@@ -162,6 +165,7 @@ def test_a_second_failure_before_the_training_goes_on_is_the_same_downtime() -> 
 
 
 def test_a_suspension_within_a_downtime_does_not_count() -> None:
+    """The limit moves by its length."""
     record = checked(ended(stopped(bound())))
     suspend = events.SuspendRequested(**about(record, FAILED_S + 320), by="ada", because="lunch")
     record = told(record, suspend, FAILED_S + 320)
@@ -175,6 +179,7 @@ def test_a_suspension_within_a_downtime_does_not_count() -> None:
 
 
 def test_a_spot_interruption_is_its_own_cause_and_ends_with_the_run() -> None:
+    """It has no incident, and without a contract no poll waits for progress."""
     record = running()
     event = events.InstanceLeaving(**about(record, 100), instance_id=IDS[0], sentence="Spot takes it")
     record = told(record, event, 100)
@@ -187,6 +192,7 @@ def test_a_spot_interruption_is_its_own_cause_and_ends_with_the_run() -> None:
 
 
 def test_a_diagnosis_names_the_cause() -> None:
+    """If it is decided."""
     record = ended(stopped(bound()))
     found = DiagnosisResult(1, Cause.NETWORK, "job", (), Remedy.RESTART, 90, True, "the network", ())
     record = told(record, events.Diagnosed(**about(record, FAILED_S + 70), conclusion=found), FAILED_S + 70)
@@ -194,6 +200,7 @@ def test_a_diagnosis_names_the_cause() -> None:
 
 
 def test_a_program_without_progress_is_down_until_its_ranks_run() -> None:
+    """Not until the poll a minute later."""
     record = runs_again(checked(ended(stopped(bound()))))
     event = events.TrainingContinued(
         **about(record, FAILED_S + 470), sentence="it has run for 70 s", trained_at=record.running_at
@@ -203,6 +210,7 @@ def test_a_program_without_progress_is_down_until_its_ranks_run() -> None:
 
 
 def test_a_job_that_fails_for_good_closes_its_bill() -> None:
+    """It was down until its end."""
     record = ended(stopped(bound()))
     record = replace(record, attempts_counted=9)
     record = checked(record)
@@ -234,6 +242,7 @@ def test_the_phases_add_up_to_the_whole(moves: list[tuple[DownPhase, float]], pa
 
 
 def test_the_limit_counts_from_the_failure_and_is_due_before_the_deadline() -> None:
+    """A job without a contract has none."""
     record = ended(stopped(bound()))
     assert record.limit_at == later(FAILED_S + 600)
     assert next_deadline(record) == later(FAILED_S + 600)
@@ -242,6 +251,7 @@ def test_the_limit_counts_from_the_failure_and_is_due_before_the_deadline() -> N
 
 
 def test_operators_are_told_once_when_the_limit_passes() -> None:
+    """Neither a repeated event nor the end of the downtime tells it again."""
     record = ended(stopped(bound()))
     decision = limit(record, 600)
     assert mails(decision) == ["[GPU-RECOVERY][SEV3] sft-1: recovery contract not kept, still down"]
@@ -286,6 +296,7 @@ def test_a_limit_that_passes_while_the_ranks_run_asks_for_progress_first() -> No
 
 
 def test_a_training_that_goes_on_too_late_is_told_with_the_recovery() -> None:
+    """Its progress was asked for, and came too late."""
     record = runs_again(checked(ended(stopped(bound()))), runs=590)
     asked = applied(limit(record, 600))
     late = continued(asked, trained=640, seen=650)
@@ -293,6 +304,7 @@ def test_a_training_that_goes_on_too_late_is_told_with_the_recovery() -> None:
 
 
 def test_a_record_of_an_older_release_has_no_downtime() -> None:
+    """It is read with the defaults."""
     item = item_of(running())
     for name in ("downtime", "lost_s", "limit_at"):
         del item[name]
@@ -307,16 +319,19 @@ ROWS = [status for status, kind in TRANSITIONS if kind is events.RecoveryLimitPa
 
 @pytest.mark.parametrize("status", ROWS)
 def test_every_status_in_which_a_job_is_down_tells_that_the_limit_has_passed(status: JobStatus) -> None:
+    """In each row of the table."""
     record = replace(ended(stopped(bound())), status=status, limit_at=later(FAILED_S + 601))
     after = applied(limit(record, 700))
     assert after.status is status and down(after).told
 
 
 def test_no_status_of_a_downtime_is_missing() -> None:
+    """A queued job was never down, and a suspended job has no limit."""
     assert {*ROWS} == {*JobStatus} - TERMINAL - {JobStatus.QUEUED, JobStatus.SUSPENDED}
 
 
 def test_a_wait_for_a_repair_is_its_own_phase() -> None:
+    """It ends with the repair, though the status stays."""
     record = replace(checked(ended(stopped(bound()))), repairing=IDS[:1])
     record = replace(record, downtime=down(record).in_phase(DownPhase.REPAIR, later(FAILED_S + 300)))
     event = events.RepairEnded(**about(record, FAILED_S + 500), instance_id=IDS[0], healed=True, sentence="healed")

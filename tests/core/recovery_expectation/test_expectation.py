@@ -83,6 +83,7 @@ def test_the_kinds_of_failures_are_those_of_llama3() -> None:
 def test_the_weights_of_the_published_recoveries_add_up(
     nnodes: int, gpus: int, spares: int, in_place: bool, reports: bool
 ) -> None:
+    """For any job."""
     found = published_recoveries(Setup(nnodes, gpus, spares=spares, in_place=in_place, reports_progress=reports))
     assert sum(each.weight for each in found) == pytest.approx(1.0)
     assert all(each.weight > 0 and each.down_s > 0 for each in found)
@@ -92,6 +93,7 @@ def test_the_weights_of_the_published_recoveries_add_up(
 
 
 def test_a_fleet_without_figures_has_the_published_rate() -> None:
+    """And a sentence that says so."""
     rate = FailureRate()
     assert rate.per_1000_instance_days(8) == pytest.approx(6.5)
     assert "no figures yet" in rate.sentence
@@ -105,6 +107,7 @@ def test_a_fleet_with_many_incidents_has_its_own_rate() -> None:
 
 
 def test_few_incidents_move_the_rate_a_little_and_the_sentence_says_the_weights() -> None:
+    """A quiet fleet has less than the published rate."""
     none = FailureRate(0, 1_000.0, 28)
     assert FailureRate().per_gpu_day > none.per_gpu_day > 0
     assert f"{round(100 * (1 - none.own_share))} % of the weight" in none.sentence and "too few" in none.sentence
@@ -112,6 +115,7 @@ def test_few_incidents_move_the_rate_a_little_and_the_sentence_says_the_weights(
 
 @given(st.integers(0, 500), st.floats(0.0, 1e6))
 def test_the_range_holds_the_mean(incidents: int, gpu_days: float) -> None:
+    """For any number of incidents."""
     rate = FailureRate(incidents, gpu_days, 28)
     low, high = rate.range_per_gpu_day
     assert 0 <= low < rate.per_gpu_day < high
@@ -145,6 +149,7 @@ def test_measured_recoveries_outweigh_the_published_ones() -> None:
 
 
 def test_a_job_that_checkpoints_seldom_loses_its_contract_to_the_checkpoints_alone() -> None:
+    """More checkpoints are the only change."""
     found = expectation(replace(JOB, spares=1, checkpoint_s=3_600), Contract(3_600.0, 1_500.0), FailureRate())
     assert found.lengths.down_kept == pytest.approx(1.0) and not found.lengths.is_met
     first = found.alternatives[0]
@@ -165,11 +170,13 @@ def test_the_least_change_that_meets_a_contract_comes_first() -> None:
 
 
 def test_a_contract_that_nothing_known_meets_says_the_best() -> None:
+    """No recovery takes less than a minute."""
     found = expectation(JOB, Contract(60.0, None), FailureRate())
     assert found.alternatives == () and found.best is not None and found.best.down_p95_s > 60
 
 
 def test_a_contract_that_is_met_needs_nothing() -> None:
+    """A day is enough for every recovery."""
     found = expectation(JOB, Contract(86_400.0, 86_400.0), FailureRate(), days=10)
     assert found.lengths.is_met and found.alternatives == () and found.best is None
     assert found.incidents == pytest.approx(16 * 10 * 6.5 / 1_000)
@@ -197,4 +204,5 @@ def test_no_change_makes_a_recovery_longer(
 
 
 def test_every_change_has_its_sentence() -> None:
+    """Users read sentences."""
     assert set(CHANGES) == set(CHANGE_SENTENCES)
