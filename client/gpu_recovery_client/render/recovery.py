@@ -26,7 +26,7 @@ CAUSES: Mapping[str, str] = {
     "application": "application",
     "interruption": "interruption by AWS, such as Spot",
     "capacity": "missing capacity or permission",
-    "operator": "a person",
+    "operator": "a user",
     "unknown": "not known",
 }
 """Why a job was down."""

@@ -16,7 +16,7 @@ RECOVERY = {
     "application": "程序",
     "interruption by AWS, such as Spot": "AWS 中断，例如 Spot",
     "missing capacity or permission": "缺少容量或权限",
-    "a person": "人为操作",
+    "a user": "用户操作",
     "not known": "未知",
     "keep one idle spare instance": "保留一台空闲的备用实例",
     "report progress, so that a hang is noticed within two minutes": "报告进度，使卡住在两分钟内被发现",

@@ -107,7 +107,8 @@ def _problems(spec: JobSpec, body: models.JobSpec) -> Iterator[tuple[str, str]]:
         yield "image", f"goes with env_vars and config in runtime_env, not with {', '.join(others)}: by Ray"
     if len(spec.runtime_env) > RUNTIME_ENV_CHARACTERS_MAX:
         yield "runtime_env", f"must have at most {RUNTIME_ENV_CHARACTERS_MAX} characters as JSON"
-    if None not in (limits := (spec.max_down_minutes, spec.max_lost_minutes)) and limits[1] < limits[0]:
+    down, lost = spec.max_down_minutes, spec.max_lost_minutes
+    if down is not None and lost is not None and lost < down:
         yield "max_lost_minutes", "must not be less than max_down_minutes: the time that is lost includes the down time"
     if spec.checkpoint_dir and spec.env.get("CHECKPOINT_DIR", spec.checkpoint_dir) != spec.checkpoint_dir:
         yield "env.CHECKPOINT_DIR", "must be left out, or equal checkpoint_dir"

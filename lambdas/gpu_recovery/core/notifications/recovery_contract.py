@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -134,6 +134,6 @@ def _ids(job: Job, down: Downtime) -> list[str]:
     ]
 
 
-def _message(job: Job, down: Downtime, subject: str, parts: dict[Part, Iterable[str]]) -> NotifyOperator:
+def _message(job: Job, down: Downtime, subject: str, parts: Mapping[Part, Iterable[str]]) -> NotifyOperator:
     phase = Phase.ESCALATED if job.incident_id else Phase.NOTED
     return message(_incident(job, down), Severity.SEV3, phase, subject, parts, job_id=job.job_id)
