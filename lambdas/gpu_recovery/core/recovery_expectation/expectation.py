@@ -7,10 +7,9 @@ even between two checkpoints. The model costs milliseconds. `docs/recovery-contr
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import accumulate, combinations
 
 from gpu_recovery.core.job.downtime import DownPhase
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -35,6 +34,8 @@ MET_AT = 0.95
 """Share of the incidents within the limit from which a contract counts as met."""
 CHECKPOINTS_S = (3_600, 1_800, 900, 600, 300, 120, 60)
 """Seconds between two checkpoints that are tried, the most first."""
+TINY = 1e-9
+"""Difference of times and shares that comes from rounding alone."""
 ALTERNATIVES_MAX = 3
 """Alternatives that are shown at most."""
 DEFAULT_DAYS = 30.0
@@ -162,25 +163,22 @@ def lengths_of(
 
 
 class _Distribution:
-    """Values with weights that add up to 1."""
+    """Values with weights that add up to 1, in ascending order with the sum of the weights up to each value."""
 
     def __init__(self, pairs: list[tuple[float, float]]) -> None:
         pairs.sort()
         self._values = [value for value, _ in pairs]
-        self._sums: list[float] = []
-        total = 0.0
-        for _, weight in pairs:
-            total += weight
-            self._sums.append(total)
+        self._sums = list(accumulate(weight for _, weight in pairs))
 
     def quantile(self, share: float) -> float:
         """Return the smallest value that at least the share of the values does not exceed."""
-        return self._values[min(bisect_left(self._sums, share - 1e-9), len(self._values) - 1)]
+        reached = (value for value, total in zip(self._values, self._sums, strict=True) if total >= share - TINY)
+        return next(reached, self._values[-1])
 
     def within(self, limit: float) -> float:
         """Return the share of the values that do not exceed a limit."""
-        at = bisect_left(self._values, limit + 1e-9)
-        return min(1.0, self._sums[at - 1]) if at else 0.0
+        number = sum(value <= limit + TINY for value in self._values)
+        return min(1.0, self._sums[number - 1]) if number else 0.0
 
 
 # -- what would meet a contract ----------------------------------------------------------------------------------------
