@@ -1,4 +1,4 @@
-"""`python -m simulator run | play | explore | goodput | queue`: the command line of the simulator.
+"""`python -m simulator run | play | explore | goodput | contract | queue`: the command line of the simulator.
 
 Each command runs the product's own code under a virtual clock.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from simulator.explore import cli
 from simulator.goodput import cli as goodput_cli
+from simulator.goodput import contract
 from simulator.queue import cli as queue_cli
 from simulator.trials import campaign, scenario
 from simulator.trials.trial import play
@@ -101,6 +102,9 @@ def build_parser(
     goodput_parser = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
     goodput_cli.add_arguments(goodput_parser)
     goodput_parser.set_defaults(verb=partial(goodput_cli.run, error_sentence=error_sentence))
+    contract_parser = verbs.add_parser("contract", help="the recovery contract of a job, against simulated incidents")
+    contract.add_arguments(contract_parser, seed_range)
+    contract_parser.set_defaults(verb=partial(contract.run, error_sentence=error_sentence))
     queue_parser = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
     queue_cli.add_arguments(queue_parser)
     queue_parser.set_defaults(verb=partial(queue_cli.run, error_sentence=error_sentence))

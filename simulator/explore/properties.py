@@ -10,7 +10,7 @@ from typing import Any
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
-from gpu_recovery.core.state_machine import due_at
+from gpu_recovery.core.state_machine import due_at, next_deadline
 from gpu_recovery.execution.command_results import NOTIFICATIONS
 
 from simulator.explore.small_world import SmallWorld
@@ -65,7 +65,7 @@ class PropertyChecker:
         for shelf in SHELVES:
             due = self.copier.due(core, shelf)
             for name, record in self.copier.records(core, shelf).items():
-                record_due = due_at(record.deadline_at, record.look_at, record.commands)
+                record_due = due_at(next_deadline(record), record.look_at, record.commands)
                 indexed_due = due[name]
                 if record_due is not None and (indexed_due is None or indexed_due > record_due):
                     yield f"I2: {name} is due at {record_due:%H:%M:%S}, and the index does not say so"
@@ -108,7 +108,7 @@ def without_notifications(core: Core, copier: StateCapture) -> Core:
         for name, record in copier.records(core, shelf).items():
             remaining = tuple(pending for pending in record.commands if not _is_notification(pending.command, record))
             if len(remaining) < len(record.commands):
-                due = due_at(record.deadline_at, record.look_at, remaining)
+                due = due_at(next_deadline(record), record.look_at, remaining)
                 changes[name] = replace(record, commands=remaining), due
         if changes:
             core = copier.altered(core, shelf, changes)

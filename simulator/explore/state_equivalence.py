@@ -53,7 +53,19 @@ from simulator.virtual_clock import START
 HORIZON_S = 1_200
 """Seconds after which all older times are equal."""
 LEFT_OUT: dict[type, set[str]] = {
-    Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs", "ran_s"},
+    Job: {
+        "history",
+        "revision",
+        "version",
+        "reason",
+        "stop_reason",
+        "spec",
+        "status_at",
+        "repairs",
+        "ran_s",
+        "downtime",
+        "lost_s",
+    },
     Instance: {"history", "revision", "version", "reason", "availability_zone", "past", "incident_since"},
     PendingCommand: {"command_id"},
     commands.NotifyOperator: {"body", "incident_id", "subject"},

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from gpu_recovery.aws.pending_commands import settled_batches
 from gpu_recovery.core.instance.record import Instance, ListedInstance
 from gpu_recovery.core.job.record import Job, ListedJob
-from gpu_recovery.core.state_machine import PendingCommand, due_at, replace_fields
+from gpu_recovery.core.state_machine import PendingCommand, due_at, next_deadline, replace_fields
 from gpu_recovery.ports.errors import StaleRecord
 
 from simulator.memory_store.limits import check_expressions, check_instance, check_job
@@ -118,7 +118,7 @@ class MemoryTable(Generic[Record]):
 
     def _due(self, name: str, record: Record) -> None:
         self.due.pop(name, None)
-        if at := due_at(record.deadline_at, record.look_at, record.commands):
+        if at := due_at(next_deadline(record), record.look_at, record.commands):
             self.due[name] = at
 
 

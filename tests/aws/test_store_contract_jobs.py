@@ -207,15 +207,25 @@ def test_settling_a_job_that_is_not_there_makes_none(store: Store) -> None:
 
 def test_a_job_is_due_at_the_first_of_deadline_look_and_claim(store: Store) -> None:
     """Exactly at its time, not before."""
-    times = {"deadline": 10, "look": 20, "claim": 30}
+    times = {"deadline": 10, "look": 20, "claim": 30, "limit": 40}
     store.create_job(job("deadline", deadline_at=later(10), look_at=later(99)), "")
     store.create_job(job("look", deadline_at=later(99), look_at=later(20)), "")
     store.create_job(job("claim", deadline_at=later(99), commands=(pending("claim", 1, until=30),)), "")
+    store.create_job(job("limit", deadline_at=later(99), look_at=later(99), limit_at=later(40)), "")
     store.create_job(job("never"), "")
     for name, at in times.items():
         assert name not in set(store.due_jobs(later(at - 0.001)))
         assert set(store.due_jobs(later(at))) == {n for n, t in times.items() if t <= at}
     assert "never" not in set(store.due_jobs(later(10**6)))
+
+
+def test_a_limit_of_a_recovery_contract_stays_due_when_commands_are_removed(store: Store) -> None:
+    """The index is written again then."""
+    store.create_job(job(limit_at=later(40), commands=(pending(JOB, 1, until=30),)), "")
+    record = store.load_job(JOB)
+    assert record is not None
+    store.remove_finished_job_commands(record, (record.commands[0].command_id,), {})
+    assert JOB not in set(store.due_jobs(later(39))) and JOB in set(store.due_jobs(later(40)))
 
 
 def test_the_records_that_are_overdue_for_longest_come_first(store: Store) -> None:

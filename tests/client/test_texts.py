@@ -13,7 +13,7 @@ from typing import Any
 import gpu_recovery_client
 import pytest
 from gpu_recovery_client.cli import error_hints, help_text, simulate, simulator_texts, usage_errors, verbs
-from gpu_recovery_client.render import jobs
+from gpu_recovery_client.render import jobs, recovery
 from gpu_recovery_client.texts import Language, heads, tr, use_language
 from rich.cells import cell_len
 from typer import Context
@@ -65,6 +65,7 @@ def of_code() -> frozenset[str]:
             *simulator_texts.VALUES,
             *simulator_texts.FILES,
             *waits,
+            *(text for forms in (recovery.PHASES, recovery.CAUSES, recovery.CHANGES) for text in forms.values()),
             *COLUMNS_ADDED,
             *jobs.COLUMNS,
         }

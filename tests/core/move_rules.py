@@ -149,8 +149,9 @@ WALKED_ELSEWHERE = (
     events.SpareSeen,
     events.SpareEnded,
     events.NamedInstancePassed,
+    events.RecoveryLimitPassed,
 )
-"""Events about the warm spares of a job, and about the check of a named instance that the job does not wait for."""
+"""Events about warm spares, the check of a named instance that the job does not wait for, and a recovery contract."""
 
 
 OF_ELASTIC_JOBS = {
@@ -163,8 +164,9 @@ OF_ELASTIC_JOBS = {
 class EveryDeclaredTargetIsReached(Rule):
     """What a row of `machine` says it may lead to is led to by some record and some event.
 
-    No explored record has warm spares, few have a named instance, and none is elastic. Their rows are walked by
-    `test_warm_spares.py`, `test_named_instances.py` and `test_growth.py`.
+    No explored record has warm spares or a recovery contract, few have a named instance, and none is elastic. Their
+    rows are walked by `test_warm_spares.py`, `test_recovery_contract.py`, `test_named_instances.py` and
+    `test_growth.py`.
     """
 
     def __init__(self, machine: Any) -> None:

@@ -11,7 +11,7 @@ from gpu_recovery.core.heartbeat import AgentReport, GpuHealth
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.execution.evidence import collect_evidence, thresholds_of
-from gpu_recovery.execution.hang_detection import describe_hang
+from gpu_recovery.execution.hang_detection import Hang, find_hang
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
 from tests.aws.records import JOB, NOW, later, plan
@@ -62,7 +62,7 @@ def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api)
     policy = loop(api).policy
 
     def stands() -> str | None:
-        return describe_hang(store, policy, job_now, plan(), later(1_200))
+        return sentence_of(find_hang(store, policy, job_now, plan(), later(1_200)))
 
     assert stands() is None
     word = ProgressReport(report_id="v", at_s=at_s + 1_190, instance_id=FIRST, rank=0, value=3.0, unchanged_s=100.0)
@@ -73,6 +73,11 @@ def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api)
 
 
 STEPS = {"steps": 30, "step_s": 2.0, "slowest_s": 3.0}
+
+
+def sentence_of(hang: Hang | None) -> str | None:
+    """What is said of a hang."""
+    return None if hang is None else hang.sentence
 
 
 def told(at_s: float, unchanged_s: float, rank: int = 0, **changed: object) -> ProgressReport:
@@ -87,9 +92,8 @@ def found(api: Api, *reports: ProgressReport, at_s: int = 400, **changed: object
     failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=NOW)
     for report in reports:
         api.functions.store.add_observations(JOB, 1, report.instance_id, [report])
-    return describe_hang(
-        api.functions.store, loop(api).policy, replace(api.functions.job(), **changed), plan(), later(at_s)
-    )
+    job_now = replace(api.functions.job(), **changed)
+    return sentence_of(find_hang(api.functions.store, loop(api).policy, job_now, plan(), later(at_s)))
 
 
 def test_a_gang_with_known_step_times_hangs_after_a_minute(api: Api) -> None:
@@ -128,7 +132,7 @@ def test_the_limit_of_the_job_and_its_earlier_hangs_count(api: Api) -> None:
     store, policy = api.functions.store, loop(api).policy
     for own_s, hangs in ((300, False), (90, True)):
         mine = replace(api.functions.job(), spec=replace(spec, progress_timeout_s=own_s))
-        assert (describe_hang(store, policy, mine, plan(), later(400)) is not None) is hangs
+        assert (find_hang(store, policy, mine, plan(), later(400)) is not None) is hangs
 
 
 def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
@@ -142,7 +146,7 @@ def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
     policy, running = loop(api).policy, api.functions.job()
     for unchanged_s, hangs in ((94.0, False), (95.0, True)):
         store.add_observations(JOB, 2, FIRST, [told(390 + unchanged_s / 100, unchanged_s + unchanged_s / 100)])
-        said = describe_hang(store, policy, running, replace(plan(), attempt=2), later(395))
+        said = sentence_of(find_hang(store, policy, running, replace(plan(), attempt=2), later(395)))
         assert (said is not None) is hangs, said
 
 

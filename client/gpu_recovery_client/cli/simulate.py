@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def simulate(context: typer.Context) -> None:
-    """Run the product under a virtual clock. The verbs are run, play, explore, goodput and queue; each has --help."""
+    """Run the product under a virtual clock. Its verbs are run, play, explore, goodput, contract, queue. See --help."""
     try:
         simulator = import_module("simulator.__main__")
     except ModuleNotFoundError as error:

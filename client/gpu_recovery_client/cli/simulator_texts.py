@@ -38,6 +38,10 @@ VALUES = (
 )
 """Forms of the messages about the value of an option."""
 FILES = (
+    "the job has no recovery contract: give max_down_minutes or max_lost_minutes",
+    "the simulator takes jobs on ECS with at most {number} instances",
+    "no incident occurred: give more seeds",
+    "--spares must be at least 0, not {value}",
     "{what} has no {name}; it may have {known}",
     "there is no policy setting {name}",
     "policy {name} must be of type {kind}, not {value}",

@@ -17,7 +17,7 @@ from gpu_recovery_client.cli.logs import TAIL, Following
 from gpu_recovery_client.cli.output import FAILED, AsJson, now, pause, print_view, say, terminal_width
 from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
-from gpu_recovery_client.render import jobs, queue
+from gpu_recovery_client.render import jobs, queue, recovery
 from gpu_recovery_client.texts import tr
 
 if TYPE_CHECKING:
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 COMMAND = "gpu_recovery.command"
 """Key of click's context under which the command of the ranks is stored."""
+
+OPTION_FIELDS = (
+    *("workload", "name", "nnodes", "task_definition", "container", "user", "priority", "group", "attempts_max"),
+    *("max_runtime_s", "progress_timeout_s", "max_down_minutes", "max_lost_minutes", "checkpoint_every_s"),
+    *("suspend_grace_s", "checkpoint_dir", "backend", "entrypoint"),
+)
+"""Fields of a specification that have an option of the same name."""
 
 
 class Submit(VerbCommand):
@@ -60,6 +67,9 @@ def submit(
     attempts_max: options.AttemptsMax = None,
     max_runtime_s: options.MaxRuntimeS = None,
     progress_timeout_s: options.ProgressTimeoutS = None,
+    max_down_minutes: options.MaxDownMinutes = None,
+    max_lost_minutes: options.MaxLostMinutes = None,
+    checkpoint_every_s: options.CheckpointEveryS = None,
     suspend_grace_s: options.SuspendGraceS = None,
     checkpoint_dir: options.CheckpointDir = None,
     backend: options.Backend = None,
@@ -83,26 +93,7 @@ def submit(
     if follow and as_json:
         usage_error(tr("prints a log, so it does not go with a document; use --wait"), "--follow")
     document = job_document(documents or [], file)
-    options_given = {
-        "workload": workload,
-        "name": name,
-        "nnodes": nnodes,
-        "n_gpus_per_node": gpus_per_node,
-        "task_definition": task_definition,
-        "container": container,
-        "user": user,
-        "priority": priority.upper() if priority else priority,
-        "group": group,
-        "attempts_max": attempts_max,
-        "max_runtime_s": max_runtime_s,
-        "progress_timeout_s": progress_timeout_s,
-        "suspend_grace_s": suspend_grace_s,
-        "checkpoint_dir": checkpoint_dir,
-        "backend": backend,
-        "entrypoint": entrypoint,
-        "command": context.meta.get(COMMAND) or None,
-    }
-    fields = {name: value for name, value in options_given.items() if value is not None}
+    fields = _fields(context)
     spec, kind = job_spec(document, fields, env)
     key = options.checked_key(idempotency_key) or secrets.token_hex(16)
     with context.obj.client() as client:
@@ -113,6 +104,16 @@ def submit(
             _follow(client, _submitted(client, spec, kind, key)["job_id"])
         else:
             _submit(client, spec, kind, key, wait, as_json)
+
+
+def _fields(context: typer.Context) -> dict[str, Any]:
+    """Return the fields of the specification that were given as options, and the command of the ranks."""
+    given = {name: context.params.get(name) for name in OPTION_FIELDS}
+    given["n_gpus_per_node"] = context.params.get("gpus_per_node")
+    if given["priority"]:
+        given["priority"] = given["priority"].upper()
+    given["command"] = context.meta.get(COMMAND) or None
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _print_example(backend: str | None) -> None:
@@ -174,6 +175,8 @@ def _submitted(client: RecoveryClient, spec: dict[str, Any] | str, kind: str, ke
         raise
     for warning in jobs.timeout_warnings(view):
         say(tr("timeouts: {warning}", warning=warning))
+    for name, value in recovery.expectation_rows(view):
+        say(f"{name}: {value}")
     return view
 
 

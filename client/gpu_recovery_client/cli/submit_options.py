@@ -58,6 +58,20 @@ ProgressTimeoutS = Annotated[
         help="Seconds without progress after which the job counts as hung. The deployment decides without it."
     ),
 ]
+MaxDownMinutes = Annotated[
+    int | None,
+    typer.Option(
+        help="Recovery contract: minutes at most from a failure to the next training step. Else operators are told."
+    ),
+]
+MaxLostMinutes = Annotated[
+    int | None,
+    typer.Option(help="Recovery contract: those minutes and the work that is done again, at most for each incident."),
+]
+CheckpointEveryS = Annotated[
+    int | None,
+    typer.Option(help="Seconds between two checkpoints of the program, for what the recovery contract expects."),
+]
 SuspendGraceS = Annotated[
     int | None, typer.Option(help="Seconds that rank 0 has to save its state when the job is suspended.")
 ]

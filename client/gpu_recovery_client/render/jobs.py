@@ -12,6 +12,7 @@ from typing import Any
 from gpu_recovery.core.job.status import TERMINAL, WAITING, JobStatus
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, standing, until
+from gpu_recovery_client.render.recovery import bill_sentences, contract_text, lost_text
 from gpu_recovery_client.render.table import table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
@@ -107,6 +108,9 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         (tr("last failure"), failure),
         (tr("incident"), job.get("incident_id")),
         *((tr("timeouts"), sentence) for sentence in timeout_warnings(job)),
+        (tr("recovery contract"), contract_text(job)),
+        *((tr("downtime"), sentence) for sentence in bill_sentences(job)),
+        (tr("lost so far"), lost_text(job)),
     ]
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
     tried = [_attempt(attempt) for attempt in job.get("attempts") or ()]

@@ -11,6 +11,7 @@ from gpu_recovery.core.queue.priority import Priority
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, until
 from gpu_recovery_client.render.jobs import timeout_warnings
+from gpu_recovery_client.render.recovery import expectation_rows
 from gpu_recovery_client.render.table import table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
@@ -77,6 +78,7 @@ def placement_preview(view: View, now: datetime, width: int | None = None) -> st
     if suspends:
         rows.append((tr("would suspend"), suspends))
     rows += [(tr("timeouts"), sentence) for sentence in timeout_warnings(view)]
+    rows += expectation_rows(view)
     return table(None, [row for row in rows if row[1]], width)
 
 

@@ -18,6 +18,7 @@ from gpu_recovery_client.render.instances import STATED
 from gpu_recovery_client.render.jobs import attempts, failure_sentence, timeout_warnings, waiting
 from gpu_recovery_client.render.preflight import preflight_sentences
 from gpu_recovery_client.render.queue import pending
+from gpu_recovery_client.render.recovery import bill_sentences
 from gpu_recovery_client.render.table import paragraph, table
 from gpu_recovery_client.render.text import line
 from gpu_recovery_client.texts import heads, tr
@@ -116,6 +117,7 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
     text += "".join(paragraph(sentence, width) for sentence in sentences if sentence)
     text += "".join(paragraph(tr("timeouts: {warning}", warning=each), width) for each in timeout_warnings(job))
     text += "".join(paragraph(sentence, width) for sentence in preflight_sentences(story.get("preflight")))
+    text += "".join(paragraph(sentence, width) for sentence in bill_sentences(job))
     text += "".join(paragraph(sentence, width) for sentence in _unused(job, story["instances"]))
     why = story.get("pending")
     if why:

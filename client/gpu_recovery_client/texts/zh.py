@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpu_recovery_client.texts.zh_help import HELP
 from gpu_recovery_client.texts.zh_output import OUTPUT
+from gpu_recovery_client.texts.zh_recovery import RECOVERY
 from gpu_recovery_client.texts.zh_simulator import SIMULATOR
 
-TEXTS = HELP | OUTPUT | SIMULATOR
+TEXTS = HELP | OUTPUT | RECOVERY | SIMULATOR
 """Texts by their English form."""

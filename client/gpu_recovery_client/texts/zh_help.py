@@ -149,8 +149,8 @@ HELP = {
     "Run a whole deployment on this machine.": "在本机运行一套完整的部署。",
     "Run the product under a virtual clock.": "用虚拟时钟运行本产品。",
     (
-        "Run the product under a virtual clock. The verbs are run, play, explore, goodput and queue; each has --help."
-    ): "用虚拟时钟运行本产品。子命令有 run、play、explore、goodput 和 queue；每个都有 --help。",
+        "Run the product under a virtual clock. Its verbs are run, play, explore, goodput, contract, queue. See --help."
+    ): "用虚拟时钟运行本产品。子命令有 run、play、explore、goodput、contract 和 queue。见 --help。",
     "Running jobs at once, of all users; none for no limit.": "所有用户同时运行的作业数；none 表示不限。",
     "Running jobs at once, of each user; none for no limit.": "每个用户同时运行的作业数；none 表示不限。",
     (
@@ -159,6 +159,15 @@ HELP = {
     ): "运行中的作业继续；不再向这些实例分配新作业。在终端上要求确认；脚本中不询问。",
     "Save a deployment and its token under a name.": "以一个名称保存部署及其令牌。",
     "Seconds that an attempt may run. With a limit, the job may start before larger jobs.": "一次尝试最多运行的秒数。有上限时，作业可能先于更大的作业开始。",
+    "Recovery contract: minutes at most from a failure to the next training step. Else operators are told.": (
+        "恢复约定：从故障到下一个训练步最多的分钟数。超过时通知运维人员。"
+    ),
+    "Recovery contract: those minutes and the work that is done again, at most for each incident.": (
+        "恢复约定：每次事故最多的分钟数，包括上述时间和需要重做的工作。"
+    ),
+    "Seconds between two checkpoints of the program, for what the recovery contract expects.": (
+        "程序两次检查点之间的秒数，用于估算恢复约定。"
+    ),
     "Seconds without progress after which the job counts as hung. The deployment decides without it.": (
         "没有进展多少秒之后，作业视为挂死。不设置时由部署决定。"
     ),

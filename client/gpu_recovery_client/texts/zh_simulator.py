@@ -38,6 +38,16 @@ SIMULATOR = {
     "only the product with its spares, beside the bound": "只有带备用实例的产品，以及下界",
     "processes to run them with": "使用的进程数",
     "cut the product's own runs into so many, side by side (1)": "把产品自身的运行分成这么多段，同时运行（1）",
+    "the recovery contract of a job, against simulated incidents": "作业的恢复约定，与模拟的事故比较",
+    "a job document in YAML or JSON, with a recovery contract": "带恢复约定的作业文档，YAML 或 JSON",
+    "default 0..20": "默认 0..20",
+    "the job has no recovery contract: give max_down_minutes or max_lost_minutes": (
+        "作业没有恢复约定：请给出 max_down_minutes 或 max_lost_minutes"
+    ),
+    "the simulator takes jobs on ECS with at most {number} instances": "模拟器只接受 ECS 上最多 {number} 台实例的作业",
+    "--spares must be at least 0, not {value}": "--spares 不得小于 0，而不是 {value}",
+    "no incident occurred: give more seeds": "没有发生事故：请给出更多的种子",
+    "idle spare instances; default 1": "空闲的备用实例数；默认 1",
     "a trace of a real cluster, under these and other rules of queueing": "在本规则和其他排队规则下，真实集群的作业记录",
     "columns timestamp,duration,num_gpus": "列为 timestamp,duration,num_gpus",
     "of the cluster; default 600": "集群的 GPU 数；默认 600",

@@ -17,7 +17,7 @@ from gpu_recovery.aws.queue_store import ON_RAY, DynamoQueueStore, queue_keys
 from gpu_recovery.core.job.record import Job, JobStatus, ListedJob
 from gpu_recovery.core.job.status import LISTED_STATUSES
 from gpu_recovery.core.ray.placement import is_in_the_pool
-from gpu_recovery.core.state_machine import QuotaChange
+from gpu_recovery.core.state_machine import QuotaChange, next_deadline
 from gpu_recovery.ports.errors import CursorInvalid
 from gpu_recovery.ports.values import JobPage, JobQuery
 
@@ -151,7 +151,7 @@ def job_item(job: Job) -> dict[str, Any]:
     """Return the item of a job, with its key and its index entries, as plain values."""
     item = item_of(job)
     item["commands"] = commands_map(job.commands)
-    due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)
+    due = due_keys(job.job_id, next_deadline(job), job.look_at, job.commands)
     return {**item, "job_id_rank": job.job_id, **due, **queue_keys(job)}
 
 

@@ -12,7 +12,7 @@ from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import decode, encode, to_iso
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.state_machine import PendingCommand, due_at
+from gpu_recovery.core.state_machine import PendingCommand, due_at, next_deadline
 from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 SHARDS = 4
@@ -171,7 +171,7 @@ class RecordTable(Table):
             for command in record.commands
             if command.command_id not in done
         ]
-        due = due_keys(key, record.deadline_at, record.look_at, left)
+        due = due_keys(key, next_deadline(record), record.look_at, left)
         check = record.check if isinstance(record, Instance) else None
         is_current = check_request is not None and check is not None and check.check_id == check_request.check_id
         refusals = {command.command_id: command.refusals for command in record.commands}

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.instance.record import CheckRun, Instance, RepairNeed
+from gpu_recovery.core.job.downtime import bill_facts
 from gpu_recovery.core.job.record import Job
 
 NAMED_MAX = 8
@@ -48,6 +49,7 @@ def with_job_facts(orders: tuple[Any, ...], before: Job, changes: Mapping[str, A
         "opened_at": _opened_at(before, changes, now),
         "failure": None,
         "diagnosis": None,
+        **bill_facts(changes.get("downtime"), spec),
     }
     attempt = changes.get("attempt", before.attempt)
     failure = changes.get("failure", before.failure)

@@ -221,6 +221,13 @@ def unless_pending(record: Any, command: Any) -> tuple[Any, ...]:
     return () if any(isinstance(pending.command, type(command)) for pending in record.commands) else (command,)
 
 
+def next_deadline(record: Any) -> datetime | None:
+    """Return when a record's status gives up, or when a limit of a recovery contract passes, if that is earlier."""
+    limit_at: datetime | None = getattr(record, "limit_at", None)
+    deadline: datetime | None = record.deadline_at
+    return deadline if limit_at is None else limit_at if deadline is None else min(deadline, limit_at)
+
+
 def due_at(
     deadline_at: datetime | None, look_at: datetime | None, commands: tuple[PendingCommand, ...]
 ) -> datetime | None:

@@ -8,11 +8,12 @@ RUNNING. The preset `classic` switches hang detection off. A rank that reports a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.liveness import is_fresh
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.progress_timeout import FORMER_MAX, progress_timeout
@@ -24,8 +25,16 @@ ALIVE_S = 45.0
 10 s."""
 
 
-def describe_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
-    """Return a sentence that says why a running attempt counts as hung; None if it does not.
+@frozen_dataclass()
+class Hang:
+    """A hang of a gang: a sentence that says why the attempt counts as hung, and the time of its last progress."""
+
+    sentence: str
+    since: datetime
+
+
+def find_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Hang | None:
+    """Return the hang of a running attempt; None if it does not count as hung.
 
     A job that reports progress is judged by its progress alone, another job by the idleness of its GPUs. The first
     rank's instance is read first, so that a program that never reports progress costs two reads.
@@ -34,7 +43,7 @@ def describe_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, no
         None if a rank makes progress, or if the newest progress report is older than `heartbeat_stale_s`.
     """
     if not progress_reports(store, job, plan.attempt, plan.instances[:1]):
-        return describe_idleness(store, policy, job, plan, now)
+        return find_idleness(store, policy, job, plan, now)
     instance_ids = tuple(dict.fromkeys(filter(None, plan.instances)))
     progress = progress_reports(store, job, plan.attempt, instance_ids)
     if not progress:
@@ -48,11 +57,12 @@ def describe_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, no
     limit = progress_timeout(newest, policy, own_s, job.hang_stops, _former_slowest_s(store, job, plan))
     if stalled_s < limit.seconds:
         return None
-    return f"no rank has made progress for {stalled_s:.0f} s, although its instances report; {limit.reason}"
+    sentence = f"no rank has made progress for {stalled_s:.0f} s, although its instances report; {limit.reason}"
+    return Hang(sentence, now - timedelta(seconds=stalled_s))
 
 
-def describe_idleness(store: HeartbeatStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
-    """Return a sentence if every GPU of the attempt has been idle for `idle_timeout_s` after it has worked, else None.
+def find_idleness(store: HeartbeatStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Hang | None:
+    """Return a hang if every GPU of the attempt has been idle for `idle_timeout_s` after it has worked, else None.
 
     An agent that does not report the utilisation of its GPUs, or that is silent, prevents the conclusion.
     """
@@ -70,7 +80,8 @@ def describe_idleness(store: HeartbeatStore, policy: RecoveryPolicy, job: Job, p
         if min(idle_since) <= job.running_at or now - max(idle_since) < duration(policy.idle_timeout_s):
             return None
     idle_s = (now - max(idle_since)).total_seconds()
-    return f"every GPU has been idle for {idle_s:.0f} s after it had worked, and no rank reports progress"
+    sentence = f"every GPU has been idle for {idle_s:.0f} s after it had worked, and no rank reports progress"
+    return Hang(sentence, max(idle_since))
 
 
 def progress_reports(

@@ -13,11 +13,11 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, failure_of
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
-from gpu_recovery.execution.hang_detection import describe_hang
+from gpu_recovery.execution.hang_detection import find_hang
 from gpu_recovery.execution.held_tasks import end_in_place, is_of_attempt
 from gpu_recovery.execution.quiet_gang import suspected_hang
 from gpu_recovery.execution.task_ownership import may_run_on, with_unrecorded_tasks
-from gpu_recovery.execution.training_progress import describe_continued, kept_until
+from gpu_recovery.execution.training_progress import describe_continued, kept_work
 from gpu_recovery.execution.warm_spares import observe_spares
 from gpu_recovery.ports.values import ec2_state_of
 
@@ -53,25 +53,30 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
     """Return the event of a running job that hangs, by its progress or by what its agents see; None if it does not."""
     if not context.policy.diagnose or job.status is not JobStatus.RUNNING:
         return None
-    sentence = describe_hang(context.store, context.policy, job, plan, context.now)
-    if sentence:
-        return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=sentence)
+    hang = find_hang(context.store, context.policy, job, plan, context.now)
+    if hang is not None:
+        return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=hang.sentence, since=hang.since)
     return suspected_hang(context.store, context.policy, job, plan, context.now)
 
 
 def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
-    """Return the event that the training of a relaunched job has gone on; None if no incident is open."""
-    if job.status is not JobStatus.RUNNING or job.incident_id is None:
+    """Return the event that the training of a relaunched job has gone on; None if no incident or downtime is open."""
+    is_down = job.downtime is not None and job.downtime.is_open
+    if job.status is not JobStatus.RUNNING or (job.incident_id is None and not is_down):
         return None
     sentence = describe_continued(context.store, context.policy, job, plan, context.now.timestamp())
     if not sentence:
         return None
     kept: datetime | None = None
+    trained_at = job.running_at
     try:
-        kept = kept_until(context.store, job, plan)
+        kept, first = kept_work(context.store, job, plan)
+        trained_at = first or job.running_at
     except RecoveryError:
         sentence = f"{sentence}; up to when its work was kept is unknown: its former progress could not be read"
-    return events.TrainingContinued(at=context.now, attempt=plan.attempt, sentence=sentence, kept_until=kept)
+    return events.TrainingContinued(
+        at=context.now, attempt=plan.attempt, sentence=sentence, kept_until=kept, trained_at=trained_at
+    )
 
 
 def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:

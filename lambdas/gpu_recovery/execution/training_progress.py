@@ -40,31 +40,38 @@ def describe_continued(store: Store, policy: RecoveryPolicy, job: Job, plan: Pla
     return f"attempt {plan.attempt} has run for {ran_s:.0f} s"
 
 
-def kept_until(store: Store, job: Job, plan: Plan) -> datetime | None:
-    """Return the time up to which the work of the job's former attempts was kept; None if it is not known.
+def kept_work(store: Store, job: Job, plan: Plan) -> tuple[datetime | None, datetime | None]:
+    """Return the time up to which the work of the former attempts was kept, and that of the first report of progress.
 
-    The attempts since the failure that began the incident are read, and the attempt that failed then, but no more than
-    `FORMER_MAX`. It is not known if the first reports of an attempt that went on from a checkpoint are dropped.
+    The attempts since the failure that began the downtime are read, and the attempt that failed then, but no more than
+    `FORMER_MAX`. The first time is None if it is not known: the first reports of an attempt that went on from a
+    checkpoint may be dropped. The second time is None if the attempt reports no progress.
 
     Raises:
-        RecoveryError: the reports could not be read. Only figures depend on the time, so the caller goes on without it.
+        RecoveryError: the reports could not be read. Only figures depend on the times, so the caller goes on without.
     """
     with store.reading_for_figures():
         resumed, lost = _progress(store, job, plan)
-        if not resumed or lost:
+        if not resumed:
+            return None, None
+        first = datetime.fromtimestamp(resumed[0].at_s, UTC)
+        return (None if lost else _kept_until(store, job, plan, resumed)), first
+
+
+def _kept_until(store: Store, job: Job, plan: Plan, resumed: list[ProgressReport]) -> datetime | None:
+    began = job.recovery_since or (job.downtime.since if job.downtime is not None else None)
+    former: list[list[ProgressReport]] = []
+    for number in range(plan.attempt - 1, max(0, plan.attempt - 1 - FORMER_MAX), -1):
+        former_plan = store.load_plan(job.job_id, number)
+        reports, lost = _progress(store, job, former_plan) if former_plan is not None else ([], False)
+        if not reports:
+            continue  # it failed before it had done any work
+        former.append(reports)
+        if began is None or reports[0].at_s < began.timestamp():
+            kept_s = kept_until_s(former, resumed)
+            return None if kept_s is None else datetime.fromtimestamp(max(kept_s, job.queued_at.timestamp()), UTC)
+        if lost:
             return None
-        former: list[list[ProgressReport]] = []
-        for number in range(plan.attempt - 1, max(0, plan.attempt - 1 - FORMER_MAX), -1):
-            former_plan = store.load_plan(job.job_id, number)
-            reports, lost = _progress(store, job, former_plan) if former_plan is not None else ([], False)
-            if not reports:
-                continue  # it failed before it had done any work
-            former.append(reports)
-            if job.recovery_since is None or reports[0].at_s < job.recovery_since.timestamp():
-                kept_s = kept_until_s(former, resumed)
-                return None if kept_s is None else datetime.fromtimestamp(max(kept_s, job.queued_at.timestamp()), UTC)
-            if lost:
-                return None
     return None
 
 

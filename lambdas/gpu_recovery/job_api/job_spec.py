@@ -93,6 +93,9 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         warm_spares=body.warm_spares,
         nnodes_min=None if isinstance(nodes, int) else nodes.least,
         preflight=None if body.preflight is None else Preflight(body.preflight),
+        max_down_minutes=body.max_down_minutes,
+        max_lost_minutes=body.max_lost_minutes,
+        checkpoint_every_s=body.checkpoint_every_s,
     )
 
 
@@ -112,6 +115,9 @@ def _problems(spec: JobSpec, body: models.JobSpec) -> Iterator[tuple[str, str]]:
         yield "image", f"goes with env_vars and config in runtime_env, not with {', '.join(others)}: by Ray"
     if len(spec.runtime_env) > RUNTIME_ENV_CHARACTERS_MAX:
         yield "runtime_env", f"must have at most {RUNTIME_ENV_CHARACTERS_MAX} characters as JSON"
+    down, lost = spec.max_down_minutes, spec.max_lost_minutes
+    if down is not None and lost is not None and lost < down:
+        yield "max_lost_minutes", "must not be less than max_down_minutes: the time that is lost includes the down time"
     if spec.checkpoint_dir and spec.env.get("CHECKPOINT_DIR", spec.checkpoint_dir) != spec.checkpoint_dir:
         yield "env.CHECKPOINT_DIR", "must be left out, or equal checkpoint_dir"
     pairs = [{"name": name, "value": value} for name, value in spec.env.items()]

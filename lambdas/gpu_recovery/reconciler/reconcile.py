@@ -147,6 +147,8 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
             under_way=tuple(instance_id for instance_id, record in awaited.items() if is_under_way(record, job, now)),
             withheld={instance_id: why for instance_id, why in not_rebooted.items() if why},
         )
+    if job.limit_at is not None and job.limit_at <= now:
+        return events.RecoveryLimitPassed(at=now, attempt=job.attempt, limit_at=job.limit_at)
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)
     return None

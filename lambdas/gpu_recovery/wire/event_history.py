@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis.taxonomy import Remedy
 from gpu_recovery.core.event_history.incidents import Incident, Phase
-from gpu_recovery.core.event_history.recorded_event import Failure, Finding, RecordedEvent
+from gpu_recovery.core.event_history.recorded_event import Bill, Failure, Finding, RecordedEvent
 from gpu_recovery.core.event_history.roll_up import Figures
 from gpu_recovery.core.event_history.thread import Thread
 from gpu_recovery.core.event_history.timeline import RankRow
@@ -80,6 +80,20 @@ def incident_view(incident: Incident, now: datetime) -> dict[str, Any]:
         "gpu_h_lost": None if lost is None else round(lost, 3),
         "attempts": list(incident.attempts),
         "phases": phase_views(incident.phases),
+        "bill": None if incident.bill is None else bill_view(incident.bill),
+    }
+
+
+def bill_view(bill: Bill) -> dict[str, Any]:
+    """Return what a downtime has cost, in seconds."""
+    return {
+        "down_s": bill.down_s,
+        "repeated_s": bill.repeated_s,
+        "lost_s": bill.down_s + (bill.repeated_s or 0),
+        "phases": dict(bill.phases),
+        "cause": bill.cause,
+        "recovered": bill.recovered,
+        "kept": bill.kept,
     }
 
 

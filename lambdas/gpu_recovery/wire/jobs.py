@@ -7,9 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.downtime import broken_limits, has_contract
 from gpu_recovery.core.job.held_ranks import container_hold_s
 from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job, ListedJob
+from gpu_recovery.core.notifications.recovery_contract import bill_lines
 from gpu_recovery.core.policy import Preflight, RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.wire.event_types import event_type_of
@@ -107,6 +109,27 @@ def diagnosis_result_view(result: DiagnosisResult) -> dict[str, Any]:
     }
 
 
+def downtime_view(job: Job, now: datetime) -> dict[str, Any] | None:
+    """Return the open or the last downtime of a job until `now`, in seconds; None if the job was never down."""
+    down = job.downtime
+    if down is None:
+        return None
+    return {
+        "since": time_text(down.since),
+        "until": time_text(down.until),
+        "attempt": down.attempt,
+        "phase": down.phase.value if down.is_open else None,
+        "down_s": down.down_s(now),
+        "repeated_s": down.repeated_s,
+        "lost_s": down.lost_s(now),
+        "phases": down.by_phase(now),
+        "cause": down.cause.value,
+        "recovered": down.recovered,
+        "kept": not broken_limits(job.spec, down, now) if has_contract(job.spec) else None,
+        "sentences": list(bill_lines(job.spec, down, now)),
+    }
+
+
 def decision_views(job: Job) -> list[dict[str, Any]]:
     """Return every decision about a job, the oldest first. `event_type` says it in the words of seed 004."""
     backend = job.spec.backend
@@ -136,6 +159,11 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "ranks_in_place": job.ranks_in_place,
         "preflight": (Preflight.QUICK if runs_preflight(job.spec, policy) else Preflight.OFF).value,
         "warm_spares": [spare.instance_id for spare in job.spares if spare.waits],
+        "max_down_minutes": job.spec.max_down_minutes,
+        "max_lost_minutes": job.spec.max_lost_minutes,
+        "checkpoint_every_s": job.spec.checkpoint_every_s,
+        "recovery_limit_at": time_text(job.limit_at),
+        "lost_s": dict(job.lost_s),
         "suspended_for": job.suspended_for or None,
         "suspended_at": time_text(job.suspended_at),
         "ran_s": job.ran_s,

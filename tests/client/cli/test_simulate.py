@@ -38,7 +38,7 @@ def refused(*arguments: str) -> str:
     ("arguments", "sentence"),
     [
         ((), "VERB is needed"),
-        (("fly",), "VERB: must be one of 'run', 'play', 'explore', 'goodput', 'queue', not 'fly'"),
+        (("fly",), "VERB: must be one of 'run', 'play', 'explore', 'goodput', 'contract', 'queue', not 'fly'"),
         (("run", "--seeds", "x"), "--seeds: seeds are written A..B, not 'x'"),
         (("run", "--seeds", "3..2"), "--seeds: '3..2' holds no seed"),
         (("run", "--workers", "x"), "--workers: must be a number, not 'x'"),
@@ -106,7 +106,7 @@ def test_every_message_of_the_simulator_has_its_chinese_form(message: str) -> No
     assert ENGLISH.search(sentence(message)) is None
 
 
-@pytest.mark.parametrize("verb", [(), ("run",), ("play",), ("explore",), ("goodput",), ("queue",)])
+@pytest.mark.parametrize("verb", [(), ("run",), ("play",), ("explore",), ("goodput",), ("contract",), ("queue",)])
 def test_the_help_of_the_simulator_is_in_chinese_within_80_columns(
     verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import HealthReport, Interruption
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.downtime import DownPhase, Downtime
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.notifications import (
@@ -32,6 +33,7 @@ from gpu_recovery.core.notifications import (
     instances,
     jobs,
     permissions,
+    recovery_contract,
     template,
 )
 from gpu_recovery.core.notifications.channels import for_every_channel
@@ -66,6 +68,8 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     job = replace(running(), job_id=name, incident_id=f"{name}--a01", failure=lost, history=story, reason=reason)
     job = replace(job, spec=replace(job.spec, user="bob"))
     fresh = replace(job, incident_id=None)
+    bound = replace(job, spec=replace(job.spec, max_down_minutes=10), repairing=(name,), deadline_at=later(3_600))
+    down = Downtime(1, NOW, DownPhase.WAIT, NOW, told=True)
     health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
     machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
     leaves = Interruption(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
@@ -119,6 +123,8 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "idle_repairs": fleet.idle_repairs(
             replace(BREAKER, repairing=frozenset({name or "i-0", "i-01"})), reason, ADAPTIVE
         ),
+        "limit_passed": recovery_contract.limit_passed(bound, down, later(1_200)),
+        "limit_exceeded": recovery_contract.limit_exceeded(bound, down.closed(later(1_200), recovered=True), NOW),
         "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),

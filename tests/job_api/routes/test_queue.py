@@ -68,7 +68,7 @@ def runs(api: Api, job_id: str, *where: str, **changes: Any) -> None:
 def test_a_dry_run_says_where_a_job_would_start(api: Api) -> None:
     """And keeps nothing: no write, no message."""
     answer = api.post("/jobs", ASKED, dry_run="1")
-    assert answer.status == 200 and set(answer.body) == PLAIN | {"timeout_warnings"}
+    assert answer.status == 200 and set(answer.body) == PLAIN | {"timeout_warnings", "recovery_expectation"}
     assert (answer.body["would_start"], sorted(answer.body["instances"])) == (True, [A, B])
     assert (answer.body["short_of"], answer.body["position"], answer.body["would_suspend"]) == (None, None, [])
     operations = api.functions.aws.operations()

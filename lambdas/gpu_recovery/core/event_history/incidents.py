@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent, event_of
+from gpu_recovery.core.event_history.recorded_event import Bill, EventKind, RecordedEvent, event_of
 from gpu_recovery.core.event_history.streams import (
     INCIDENTS,
     INCIDENTS_KEPT,
@@ -70,6 +70,7 @@ class Incident:
     instances:   instances that the diagnosis or the failure names, at most INSTANCES_MAX.
     gpus:        GPUs of the job; of the instance, if the incident is about no job.
     recovered_at: time at which every rank last ran again; None if that has not happened.
+    bill:        what the last downtime of the incident has cost; None while it lasts, and for an instance.
     """
 
     incident_id: str
@@ -89,6 +90,7 @@ class Incident:
     attempts: tuple[int, ...]
     phases: tuple[Phase, ...]
     recovered_at: datetime | None
+    bill: Bill | None = None
 
     @property
     def is_open(self) -> bool:
@@ -197,6 +199,7 @@ def incident_of(known: Iterable[RecordedEvent]) -> Incident | None:
         attempts=tuple(sorted(failing - {0})),
         phases=phases_of(events, opened_at, None if end is None else end[0]),
         recovered_at=max(runs, default=None),
+        bill=next((event.bill for event in reversed(events) if event.bill is not None), None),
     )
 
 

@@ -74,6 +74,26 @@ class Message:
 
 
 @frozen_dataclass()
+class Bill:
+    """What a downtime that is over has cost.
+
+    down_s:     seconds from the failure to the next training step, without suspensions.
+    phases:     name and seconds of each phase; a suspension is one of them.
+    repeated_s: seconds of work that is done again; None if it is not known.
+    cause:      why the job was down.
+    recovered:  whether the training has gone on.
+    kept:       whether the recovery contract was kept; None without a contract.
+    """
+
+    down_s: int
+    phases: tuple[tuple[str, int], ...]
+    repeated_s: int | None
+    cause: str
+    recovered: bool
+    kept: bool | None
+
+
+@frozen_dataclass()
 class RecordedEvent:
     """An event of the bus.
 
@@ -87,6 +107,7 @@ class RecordedEvent:
     opened_at:   start of the incident; None if there is none, or it is not known.
     gpus:        GPUs of the job, or of the instance.
     replay:      replay facts of the decision (`core.replay_facts`); None for an event of an older release.
+    bill:        the bill of the downtime that the decision has ended; None if it ended none.
     """
 
     kind: EventKind
@@ -112,6 +133,7 @@ class RecordedEvent:
     message: Message | None = None
     kept_until: datetime | None = None
     replay: Mapping[str, Any] | None = None
+    bill: Bill | None = None
 
     @property
     def event_id(self) -> str:
@@ -128,7 +150,7 @@ _KEPT = frozenset(
     {
         *("job_id", "instance_id", "attempt", "before", "after", "since", "at", "reason", "version", "incident_id"),
         *("opened_at", "user", "priority", "instances", "gpus", "failure", "diagnosis", "check_id", "message"),
-        *("kept_until", "replay"),
+        *("kept_until", "replay", "bill"),
     }
 )
 """Fields of an event's data that the history keeps."""
@@ -204,6 +226,7 @@ def _event(document: Mapping[str, Any], data: Mapping[str, Any]) -> RecordedEven
         message=_message(data.get("message")),
         kept_until=_time(data, "kept_until"),
         replay=None if data.get("replay") is None else _object(data["replay"], "replay"),
+        bill=_bill(data.get("bill")),
     )
 
 
@@ -235,6 +258,22 @@ def _message(value: Any) -> Message | None:
         return None
     told = _object(value, "message")
     return Message(_text(told, "severity"), _text(told, "subject", REASON_CHARACTERS_MAX))
+
+
+def _bill(value: Any) -> Bill | None:
+    if value is None:
+        return None
+    told = _object(value, "bill")
+    phases = _object(told.get("phases"), "phases")
+    kept = told.get("kept")
+    return Bill(
+        _whole(told, "down_s"),
+        tuple((_id({"phase": name}, "phase"), _whole(phases, name)) for name in list(phases)[:LISTED_MAX]),
+        None if told.get("repeated_s") is None else _whole(told, "repeated_s"),
+        _text(told, "cause"),
+        told.get("recovered") is True,
+        kept if isinstance(kept, bool) else None,
+    )
 
 
 def _object(value: Any, name: str) -> Mapping[str, Any]:

@@ -152,9 +152,13 @@ class PassiveEvidenceCollected(JobEvent):
 
 @frozen_dataclass(kw_only=True)
 class ProgressStopped(JobEvent):
-    """No rank of the attempt makes progress, although all ranks run and send heartbeats; `sentence` says since when."""
+    """No rank of the attempt makes progress, although all ranks run and send heartbeats; `sentence` says since when.
+
+    since: time of the last progress; None if it is not known.
+    """
 
     sentence: str
+    since: datetime | None = None
 
 
 @frozen_dataclass(kw_only=True)
@@ -163,10 +167,13 @@ class TrainingContinued(JobEvent):
 
     kept_until: time up to which the work of the former attempts was kept, so that the later work is done again; None if
         it is not known.
+    trained_at: time of the first report of progress of the attempt; the start of its run, if it reports none. None: as
+        `at`.
     """
 
     sentence: str
     kept_until: datetime | None = None
+    trained_at: datetime | None = None
 
 
 @frozen_dataclass(kw_only=True)
@@ -318,6 +325,13 @@ class JobLookDue(JobEvent):
 
 
 @frozen_dataclass(kw_only=True)
+class RecoveryLimitPassed(JobEvent):
+    """The limit `limit_at` of the recovery contract has passed while the job is down."""
+
+    limit_at: datetime
+
+
+@frozen_dataclass(kw_only=True)
 class JobDeadlineReached(JobEvent):
     """The status reached its deadline `deadline_at`.
 
@@ -407,6 +421,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     GrowRequested,
     ResumeRequested,
     JobLookDue,
+    RecoveryLimitPassed,
     JobDeadlineReached,
 )
 """All events of a job, in the order of a job's life."""

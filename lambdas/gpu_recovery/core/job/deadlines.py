@@ -52,7 +52,8 @@ def _deadline_of_run(job: Job, context: DecisionContext) -> datetime | None:
 
 
 def _next_poll_of_run(job: Job, context: DecisionContext) -> datetime:
-    """Return when the running job is polled next. An open recovery ends at a poll, so it is polled more often."""
+    """Return when the running job is polled next. A recovery or a downtime ends at a poll."""
     policy = context.policy
-    recovering_s = policy.recovered_after_s if job.incident_id is not None else policy.poll_interval_s
+    is_down = job.downtime is not None and job.downtime.is_open
+    recovering_s = policy.recovered_after_s if job.incident_id is not None or is_down else policy.poll_interval_s
     return context.now + duration(min(policy.poll_interval_s, recovering_s))

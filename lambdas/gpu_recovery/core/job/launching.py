@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import gang_check, warm_spares
+from gpu_recovery.core.job import gang_check, recovery_contract, warm_spares
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
 from gpu_recovery.core.job.growth import kept_claims, poke_if_narrow
@@ -16,6 +16,7 @@ from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
+from gpu_recovery.core.notifications.recovery_contract import bill_lines
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
@@ -215,7 +216,7 @@ def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -
 def recovered(job: Job, event: events.TrainingContinued, context: DecisionContext) -> Step | Ignore:
     """Report the recovery and close the incident, because the training of the relaunched attempt has gone on."""
     if job.incident_id is None:
-        return Ignore("no incident is open")
+        return recovery_contract.uncounted_recovery(job, event)
     reason = f"recovered: {event.sentence}"
     data: dict[str, Any] = {
         "job_id": job.job_id,
@@ -224,5 +225,8 @@ def recovered(job: Job, event: events.TrainingContinued, context: DecisionContex
         "reason": reason,
         "kept_until": None if event.kept_until is None else utc_text(event.kept_until),
     }
-    orders = (jobs.recovered(job, event.sentence), commands.PublishEvent("Recovery Succeeded", data))
-    return Step(JobStatus.RUNNING, reason, dict(INCIDENT_CLOSED), orders)
+    down = recovery_contract.training_continued(job, event)
+    bill = () if down is None else bill_lines(job.spec, down, event.at)
+    orders = (jobs.recovered(job, event.sentence, bill), commands.PublishEvent("Recovery Succeeded", data))
+    changes = INCIDENT_CLOSED if down is None else {**INCIDENT_CLOSED, "downtime": down}
+    return Step(JobStatus.RUNNING, reason, dict(changes), orders)

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
+from gpu_recovery.core.job.downtime import Downtime
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.status import LIVE, PLACED, RUNS, TERMINAL, WAITING, JobStatus
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -330,6 +331,12 @@ class ListedJob:
     """Time at which the present status times out; None: never."""
     look_at: datetime | None = None
     """Time of the next poll; None: never."""
+    limit_at: datetime | None = None
+    """Time at which a limit of the recovery contract passes; None if none can pass, or operators know."""
+    downtime: Downtime | None = None
+    """The open downtime, or the last one; None if the job was never down."""
+    lost_s: Mapping[str, int] = field(default_factory=dict)
+    """Seconds of all downtimes that are over, with the work that was done again, by cause (`downtime.LossCause`)."""
     in_line_at: datetime | None = None
     """Start of the present wait in the queue, from which `queue_timeout_s` counts. None: the wait began at `queued_at`.
     The queue order always follows `queued_at`."""

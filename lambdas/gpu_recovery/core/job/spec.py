@@ -76,9 +76,23 @@ RESOURCE_MAX, RESOURCES_MAX, RESOURCE_NAME_CHARACTERS_MAX = 1_000_000, 16, 64
 """Upper bounds of the amount of a Ray resource, of the number of resources, and of the characters of a name."""
 ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
 """Fields that only a job on Ray may have."""
+CONTRACT_MINUTES_MAX = 1_440
+"""Upper bound of the limits of a recovery contract, in minutes: one day."""
+CHECKPOINT_EVERY_S_MAX = 86_400
+"""Upper bound of the time between two checkpoints, in seconds: one day."""
 WARM_SPARES_MAX = 8
 """Largest number of warm spares of a job."""
-ON_ECS_ONLY = ("task_definition", "container", "command", "restart_in_place", "warm_spares", "preflight")
+ON_ECS_ONLY = (
+    "task_definition",
+    "container",
+    "command",
+    "restart_in_place",
+    "warm_spares",
+    "preflight",
+    "max_down_minutes",
+    "max_lost_minutes",
+    "checkpoint_every_s",
+)
 """Fields that only a job on ECS may have."""
 
 
@@ -120,6 +134,9 @@ class JobSpec:
             of the deployment says.
         preflight: what each rank tests in its container before the training starts; None: as the policy of the
             deployment says.
+        max_down_minutes: most minutes from a failure to the next training step that the recovery contract allows.
+        max_lost_minutes: the same with the work that is done again. None: the contract has no such limit.
+        checkpoint_every_s: seconds between two durable checkpoints, as the user states them; None: not stated.
         timeouts: known timeouts of the ranks, by variable or option and in its unit (`core/job/timeout_order.py`).
     """
 
@@ -149,6 +166,9 @@ class JobSpec:
     restart_in_place: bool | None = None
     warm_spares: int | None = None
     preflight: Preflight | None = None
+    max_down_minutes: int | None = None
+    max_lost_minutes: int | None = None
+    checkpoint_every_s: int | None = None
     timeouts: Mapping[str, int] = field(default_factory=dict)
     nnodes_min: int | None = None
 

@@ -25,6 +25,7 @@ from gpu_recovery.core.job import (
     lost_contact,
     named_instances,
     recovering,
+    recovery_contract,
     stopping,
     suspected_hang,
     suspension,
@@ -141,10 +142,8 @@ def outdated_reason(job: Job, event: events.JobEvent) -> str:
         read = event.version
         if read is not None and read != job.version:
             return f"decided from version {read}, the record is at {job.version}"
-    if isinstance(event, events.JobDeadlineReached) and event.deadline_at != job.deadline_at:
-        return "about a deadline that has moved"
-    if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
-        return "about a poll that was made already"
+    if moved := _moved_time(job, event):
+        return moved
     if isinstance(event, events.SuspendRequested | events.ResumeRequested) and job.wished_at is not None:
         by_person = isinstance(event, events.ResumeRequested) or not event.for_job
         again = isinstance(event, events.SuspendRequested) == job.held
@@ -158,6 +157,17 @@ def outdated_reason(job: Job, event: events.JobEvent) -> str:
             return "it has reported since then"
         if isinstance(event, events.RankHeard) and event.at <= known:
             return "the report is older than the missing heartbeat, or is known"
+    return ""
+
+
+def _moved_time(job: Job, event: events.JobEvent) -> str:
+    """Return why a due time of the event is not that of the record any more; "" if it is, or the event has none."""
+    if isinstance(event, events.JobDeadlineReached) and event.deadline_at != job.deadline_at:
+        return "about a deadline that has moved"
+    if isinstance(event, events.RecoveryLimitPassed) and event.limit_at != job.limit_at:
+        return "about a limit that has moved"
+    if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
+        return "about a poll that was made already"
     return ""
 
 
@@ -182,6 +192,7 @@ def decision_after(
         moved = replace_fields(job, {**step.changes, "status": step.status})
         accounts = {"incident_at": incident_since(job, moved, now), **usage_changes(job, event, step, now)}
         step = Step(step.status, step.reason, {**step.changes, **accounts}, given)
+    step = recovery_contract.with_downtime(job, event, step, now)
     step = replace(step, commands=with_job_facts(step.commands, job, step.changes, now))
     decision = apply_step(
         job, step, job.job_id, event, lambda after: deadlines(after, DecisionContext(policy, now)), policy, now
@@ -327,6 +338,10 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.RECOVERING, events.SuspendRequested): Transition.to(suspension.suspend_recovering, _S.SUSPENDED),
     (_S.RECOVERING, events.JobLookDue): Transition.to(launching.poll_queued, _S.RECOVERING),
     (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.RECOVERING, _S.FAILED),
+    **{
+        (status, events.RecoveryLimitPassed): Transition.to(recovery_contract.limit_passed, status)
+        for status in (_S.PENDING_RESOURCES, *_UNDER_WAY, *_LEAVING, *_CHECKED)
+    },
     (_S.FAILED, events.AllRanksStopped): Transition.to(stopping.late_end, _S.FAILED),
     (_S.FAILED, events.CancelRequested): Transition.to(stopping.cancel_failed, _S.FAILED),
     (_S.RUNNING, events.SparesOffered): Transition.to(warm_spares.offered, _S.RUNNING),
@@ -416,6 +431,9 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("it is not suspended", events.ResumeRequested, *_QUEUED, *_UNDER_WAY, _S.RECOVERING),
     **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES, _S.SUSPENDED),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
+    **ignored("the job was never down", events.RecoveryLimitPassed, _S.QUEUED),
+    **ignored("a suspended job has no limit", events.RecoveryLimitPassed, _S.SUSPENDED),
+    **ignored("the job has ended", events.RecoveryLimitPassed, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),
 }
 """Reasons why an event changes nothing, by status and event."""

@@ -117,12 +117,13 @@ def recovery_started(
     )
 
 
-def recovered(job: Job, sentence: str) -> NotifyOperator:
+def recovered(job: Job, sentence: str, bill: Iterable[str] = ()) -> NotifyOperator:
     """Return the message that the training of the job has gone on after an incident.
 
     Args:
         job: the record before the decision.
         sentence: how we know that the training has gone on.
+        bill: lines that say what was lost, by phase and cause.
     """
     parts = {
         Part.WHAT: [
@@ -130,7 +131,7 @@ def recovered(job: Job, sentence: str) -> NotifyOperator:
             *_cause_lines(job),
         ],
         Part.EVIDENCE: story(job.history, job.recovery_since),
-        Part.DONE: ["Its ranks were started again, and continue from their last checkpoint.", _blamed_line(job)],
+        Part.DONE: ["Its ranks were started again, and continue from their last checkpoint.", _blamed_line(job), *bill],
         Part.NEXT: [
             "The incident is closed. Instances under repair return by themselves, or a message of their own follows."
         ],

@@ -193,6 +193,7 @@ _OF_INSTANCES = (
     events.HangSuspected,
     events.ProgressStopped,
     events.TrainingContinued,
+    events.RecoveryLimitPassed,
     events.SparesOffered,
     events.SparesRecalled,
     events.SpareSeen,

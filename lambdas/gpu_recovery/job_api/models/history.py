@@ -8,6 +8,7 @@ from gpu_recovery.core.event_history.incidents import IncidentOutcome
 from gpu_recovery.core.event_history.recorded_event import EventKind
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.job_api.models.base import OneOf, Percent, ResponseModel, Time
+from gpu_recovery.job_api.models.jobs import Bill
 
 
 class EventFailure(ResponseModel):
@@ -102,6 +103,7 @@ class Incident(ResponseModel):
     gpu_h_lost: float | None
     attempts: list[int]
     phases: list[Phase]
+    bill: Bill | None
 
 
 class Incidents(ResponseModel):

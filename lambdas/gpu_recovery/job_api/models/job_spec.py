@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAt
 
 from gpu_recovery.core.job import verl_template
 from gpu_recovery.core.job.spec import (
+    CHECKPOINT_EVERY_S_MAX,
     COMMAND_AND_ENV_CHARACTERS_MAX,
+    CONTRACT_MINUTES_MAX,
     FAMILY,
     GROUP,
     IMAGE,
@@ -258,6 +260,9 @@ class JobSpec(RequestModel):
     restart_in_place: bool | None = None
     warm_spares: Annotated[int, Whole(0, WARM_SPARES_MAX)] | None = None
     preflight: Annotated[str, Choice(Preflight)] | None = None
+    max_down_minutes: Annotated[int, Whole(1, CONTRACT_MINUTES_MAX)] | None = None
+    max_lost_minutes: Annotated[int, Whole(1, CONTRACT_MINUTES_MAX)] | None = None
+    checkpoint_every_s: Annotated[int, Whole(1, CHECKPOINT_EVERY_S_MAX)] | None = None
     image: Annotated[str, Matching(IMAGE, "a container image: registry/repository:tag or @digest")] | None = None
     template: (
         Annotated[str, Choice([verl_template.VERL], f"is unknown; the only template is {verl_template.VERL}")] | None

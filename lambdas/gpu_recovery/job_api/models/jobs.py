@@ -8,6 +8,7 @@ from pydantic import Field, RootModel
 
 from gpu_recovery.core.diagnosis.observations import StepResult
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.job.downtime import DownPhase, LossCause
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.policy import Preflight
@@ -134,6 +135,65 @@ class TimeoutWarning(ResponseModel):
     sentence: str
 
 
+class Bill(ResponseModel):
+    """What a downtime has cost, in seconds. A suspension is a phase that does not count as downtime."""
+
+    down_s: Annotated[int, Field(description="From the failure to the next training step.")]
+    repeated_s: Annotated[int | None, Field(description="Work since the last checkpoint that is done again.")]
+    lost_s: int
+    phases: dict[str, int]
+    cause: LossCause
+    recovered: bool
+    kept: Annotated[bool | None, Field(description="Whether the recovery contract is kept; null without a contract.")]
+
+
+class Downtime(Bill):
+    """The open or the last downtime of a job."""
+
+    since: Time
+    until: Time | None
+    attempt: int
+    phase: DownPhase | None
+    sentences: list[str]
+
+
+class RecoveryLengths(ResponseModel):
+    """Quantiles of an incident in seconds, and the shares of the incidents within the limits of the contract."""
+
+    down_p50_s: float
+    down_p95_s: float
+    lost_p50_s: float
+    lost_p95_s: float
+    down_kept: float
+    lost_kept: float
+
+
+class RecoveryAlternative(RecoveryLengths):
+    """Changes that would meet a recovery contract, and the lengths with them."""
+
+    changes: list[str]
+    checkpoint_every_s: int | None
+    sentence: str
+
+
+class RecoveryExpectation(RecoveryLengths):
+    """What a job with a recovery contract may expect of its failures."""
+
+    days: float
+    incidents: float
+    incidents_low: Annotated[float, Field(description="The 5 % quantile, `incidents_high` is the 95 % quantile.")]
+    incidents_high: float
+    rate_per_1000_instance_days: float
+    own_incidents: Annotated[int, Field(description="Incidents of this fleet in the last 28 days.")]
+    own_gpu_days: float
+    own_recoveries: Annotated[int, Field(description="Recoveries of this fleet whose times are used.")]
+    spares: int
+    checkpoint_every_s: float
+    is_met: Annotated[bool, Field(description="Whether both limits are kept in 95 % of the incidents.")]
+    alternatives: list[RecoveryAlternative]
+    sentences: list[str]
+
+
 class Job(JobSummary):
     """A job with its history and its attempts."""
 
@@ -150,6 +210,12 @@ class Job(JobSummary):
     ranks_in_place: int
     preflight: Preflight
     warm_spares: list[str]
+    max_down_minutes: int | None
+    max_lost_minutes: int | None
+    checkpoint_every_s: int | None
+    recovery_limit_at: Annotated[Time | None, Field(description="Time at which a limit of the contract passes.")]
+    downtime: Downtime | None
+    lost_s: Annotated[dict[str, int], Field(description="Seconds of all downtimes that are over, by cause.")]
     suspended_for: str | None
     suspended_at: Time | None
     ran_s: int
@@ -160,6 +226,9 @@ class Job(JobSummary):
     attempts: list[Attempt]
     records: str | None
     timeout_warnings: list[TimeoutWarning]
+    recovery_expectation: Annotated[
+        RecoveryExpectation | None, Field(description="Only in the answer to a submission with a recovery contract.")
+    ]
 
 
 class Foresight(ResponseModel):
@@ -180,6 +249,7 @@ class DryRun(Foresight):
     """Placement preview of a job that was not stored, and the warnings of its submission."""
 
     timeout_warnings: list[TimeoutWarning]
+    recovery_expectation: RecoveryExpectation | None
 
 
 class JobOrForesight(RootModel[Job | DryRun]):
@@ -218,6 +288,7 @@ class Explanation(ResponseModel):
     pending: Foresight | None
     timeout_warnings: list[TimeoutWarning]
     preflight: PreflightResults | None
+    downtime: Downtime | None
     decisions: list[JobDecision]
 
 

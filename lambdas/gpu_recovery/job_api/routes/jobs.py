@@ -13,13 +13,14 @@ from gpu_recovery.core.queue.view import PlacementPreview
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.placement_preview import read_queue_view
 from gpu_recovery.job_api.preflight_results import preflight_view
+from gpu_recovery.job_api.recovery_expectation import expectation_view
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.timeout_warnings import observed_timeouts, timeout_warnings
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.wire.attempts import attempt_views
-from gpu_recovery.wire.jobs import decision_views, job_view, reason_at, records_of
+from gpu_recovery.wire.jobs import decision_views, downtime_view, job_view, reason_at, records_of
 from gpu_recovery.wire.json_body import read_json, time_text
 
 KEY_CHARACTERS_MAX = 255
@@ -37,12 +38,15 @@ def submit_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     if request.flag("dry_run"):
         job = _submission_handler(dependencies).dry_run(document, _job_user(request))
         view = preview_view(preview_new(dependencies, job), dependencies.recovery.clock())
-        return ApiResponse(200, {**view, "timeout_warnings": timeout_warnings(dependencies.recovery, job)})
+        warnings = timeout_warnings(dependencies.recovery, job)
+        expected = expectation_view(dependencies, job)
+        return ApiResponse(200, {**view, "timeout_warnings": warnings, "recovery_expectation": expected})
     key = _idempotency_key(request)
     name = key_name(request.caller.name, key) if key else ""
     job, is_new = _submission_handler(dependencies).submit(document, text, _job_user(request), name)
     location = {"Location": f"/api/v2/jobs/{job.job_id}"}
-    return ApiResponse(201 if is_new else 200, view_of(dependencies, job), location)
+    view = {**view_of(dependencies, job), "recovery_expectation": expectation_view(dependencies, job)}
+    return ApiResponse(201 if is_new else 200, view, location)
 
 
 def _submission_handler(dependencies: Dependencies) -> SubmissionHandler:
@@ -147,6 +151,7 @@ def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
             "pending": None if job_preview is None else preview_view(*job_preview),
             "timeout_warnings": timeout_warnings(dependencies.recovery, job, observed),
             "preflight": preflight_view(dependencies.recovery, job),
+            "downtime": downtime_view(job, dependencies.recovery.clock()),
             "decisions": decision_views(job),
         },
     )
@@ -177,7 +182,14 @@ def view_of(dependencies: Dependencies, job: Job) -> dict[str, Any]:
     view = job_view(job, dependencies.recovery.policy)
     attempts = attempt_views(job, dependencies.attempts.of)
     warnings = timeout_warnings(dependencies.recovery, job)
-    return {**view, "attempts": attempts, "records": records, "timeout_warnings": warnings}
+    return {
+        **view,
+        "downtime": downtime_view(job, dependencies.recovery.clock()),
+        "attempts": attempts,
+        "records": records,
+        "timeout_warnings": warnings,
+        "recovery_expectation": None,
+    }
 
 
 def read_job(dependencies: Dependencies, request: Request) -> ApiResponse:

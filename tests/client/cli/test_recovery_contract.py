@@ -1,0 +1,81 @@
+"""The recovery contract in the command line: what a submission expects, and the bill of a downtime."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.client.cli.test_submit import OPTIONS, Run
+
+EXPECTED = {
+    "days": 30.0,
+    "incidents": 1.56,
+    "incidents_low": 0.4,
+    "incidents_high": 3.3,
+    "spares": 0,
+    "rate_per_1000_instance_days": 6.5,
+    "own_incidents": 0,
+    "own_gpu_days": 0.0,
+    "own_recoveries": 0,
+    "checkpoint_every_s": 600.0,
+    "is_met": False,
+    "down_kept": 0.79,
+    "lost_kept": 0.8,
+    "down_p50_s": 93.0,
+    "down_p95_s": 804.0,
+    "lost_p50_s": 357.0,
+    "lost_p95_s": 1067.0,
+    "alternatives": [
+        {
+            "changes": ["spare", "restart_in_place"],
+            "checkpoint_every_s": 120,
+            "sentence": "english",
+            "down_p95_s": 99.0,
+            "lost_p95_s": 240.0,
+        }
+    ],
+    "sentences": [],
+}
+"""What a submission with a recovery contract expects."""
+
+
+def test_what_a_recovery_contract_expects_is_shown_in_the_language_of_the_user(run: Run, api: Any) -> None:
+    """In a dry run, and beside the line of the new job."""
+    api.jobs[0]["recovery_expectation"] = api.queue["pending"]["recovery_expectation"] = EXPECTED
+    bound = ("--max-down-minutes", "5", "--max-lost-minutes", "20", "--checkpoint-every-s", "600")
+    submitted = run("submit", *OPTIONS, *bound)
+    sent = json.loads(api.requests[-1].content)
+    assert (sent["max_down_minutes"], sent["max_lost_minutes"], sent["checkpoint_every_s"]) == (5, 20, 600)
+    assert "recovery contract: NOT met in 95 % of the incidents" in submitted.stderr
+    dry = " ".join(run("submit", *OPTIONS, "--dry-run").stdout.split())
+    assert "1.6 in 30 days (90 % range 0.4 to 3.3)" in dry
+    assert "keep one idle spare instance, and restart in place" in dry and "every 2 min" in dry
+    chinese = run("--language", "zh", "submit", *OPTIONS, "--dry-run").stdout
+    assert "不能在 95 % 的事故中满足" in chinese and "保留一台空闲的备用实例" in chinese
+
+
+def test_the_bill_of_a_downtime_is_in_status_and_explain(run: Run, api: Any) -> None:
+    """By phase and cause, and whether the contract was kept."""
+    down = {
+        "since": "2026-11-21T09:00:00Z",
+        "until": "2026-11-21T09:09:10Z",
+        "attempt": 1,
+        "phase": None,
+        "down_s": 550,
+        "repeated_s": 90,
+        "lost_s": 640,
+        "cause": "hardware",
+        "recovered": True,
+        "kept": False,
+        "phases": {"notice": 10, "stop": 12, "check": 138, "repair": 360, "start": 30},
+        "sentences": [],
+    }
+    api.jobs[0] |= {"downtime": down, "max_down_minutes": 5, "lost_s": {"hardware": 640}}
+    for verb in ("status", "explain"):
+        text = " ".join(run(verb, api.jobs[0]["job_id"]).stdout.split())
+        assert "10s to notice the failure, 12s to stop the ranks" in text and "cause: hardware" in text
+        assert "work of 1m30s was done again" in text
+        assert "recovery contract: NOT kept" in text
+    api.jobs[0]["downtime"] = down | {"until": None, "phase": "wait", "repeated_s": None, "kept": True}
+    assert "down now, for " in " ".join(run("explain", api.jobs[0]["job_id"]).stdout.split())
+    assert "原因：硬件" in run("--language", "zh", "status", api.jobs[0]["job_id"]).stdout
