@@ -84,6 +84,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/events/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the stored events since a time
+         * @description Return a page of the events as they are stored, in the order of time, with their replay facts. A page may be empty although others follow. The history keeps events for 90 days.
+         */
+        get: operations["list_event_records"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/fleet": {
         parameters: {
             query?: never;
@@ -950,6 +970,21 @@ export interface components {
          * @enum {string}
          */
         Backend: "ecs" | "ray";
+        /** @description What a downtime has cost, in seconds. A suspension is a phase that does not count as downtime. */
+        Bill: {
+            cause: components["schemas"]["LossCause"];
+            /** @description From the failure to the next training step. */
+            down_s: number;
+            /** @description Whether the recovery contract is kept; null without a contract. */
+            kept: boolean | null;
+            lost_s: number;
+            phases: {
+                [key: string]: number;
+            };
+            recovered: boolean;
+            /** @description Work since the last checkpoint that is done again. */
+            repeated_s: number | null;
+        };
         /**
          * @description State of the circuit breaker.
          * @enum {string}
@@ -967,6 +1002,11 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /**
+         * @description Outcome of a health check. INCONCLUSIVE neither finds the instance faulty nor passes it.
+         * @enum {string}
+         */
+        CheckOutcome: "HEALTHY" | "REBOOT" | "REPLACE" | "CONFIGURATION" | "INCONCLUSIVE" | "GONE" | "SUSPECTED";
         /**
          * @description State of a health check, as far as its document and the record of its instance tell.
          * @enum {string}
@@ -1119,6 +1159,32 @@ export interface components {
             sentence: string;
             where: string;
         };
+        /**
+         * @description What a job that is down waits for.
+         * @enum {string}
+         */
+        DownPhase: "notice" | "stop" | "check" | "repair" | "wait" | "start" | "first_step" | "suspended";
+        /** @description The open or the last downtime of a job. */
+        Downtime: {
+            attempt: number;
+            cause: components["schemas"]["LossCause"];
+            /** @description From the failure to the next training step. */
+            down_s: number;
+            /** @description Whether the recovery contract is kept; null without a contract. */
+            kept: boolean | null;
+            lost_s: number;
+            phase: components["schemas"]["DownPhase"] | null;
+            phases: {
+                [key: string]: number;
+            };
+            recovered: boolean;
+            /** @description Work since the last checkpoint that is done again. */
+            repeated_s: number | null;
+            sentences: string[];
+            /** Format: date-time */
+            since: string;
+            until: string | null;
+        };
         /** @description Placement preview of a job that was not stored, and the warnings of its submission. */
         DryRun: {
             /**
@@ -1130,6 +1196,7 @@ export interface components {
             earliest_at: string | null;
             instances: string[];
             position: number | null;
+            recovery_expectation: components["schemas"]["RecoveryExpectation"] | null;
             sentence: string;
             short_of: components["schemas"]["RejectionKind"] | null;
             timeout_warnings: components["schemas"]["TimeoutWarning"][];
@@ -1176,6 +1243,13 @@ export interface components {
          * @enum {string}
          */
         EventKind: "job_state_changed" | "instance_state_changed" | "recovery_started" | "recovery_succeeded" | "recovery_failed" | "operator_action_required";
+        /** @description A page of events as they are stored, the oldest first. */
+        EventRecords: {
+            next_cursor: string | null;
+            records: {
+                [key: string]: unknown;
+            }[];
+        };
         /**
          * @description What a decision about a job was, in the words of seed 004.
          *
@@ -1194,8 +1268,10 @@ export interface components {
         /** @description Every decision about a job, and what the job waits for. */
         Explanation: {
             decisions: components["schemas"]["JobDecision"][];
+            downtime: components["schemas"]["Downtime"] | null;
             job_id: string;
             pending: components["schemas"]["Foresight"] | null;
+            preflight: components["schemas"]["PreflightResults"] | null;
             reason: string;
             status: components["schemas"]["JobStatus"];
             timeout_warnings: components["schemas"]["TimeoutWarning"][];
@@ -1382,9 +1458,24 @@ export interface components {
             /** Format: date-time */
             since: string;
         };
+        /**
+         * @description The last idle check of an instance, and the last that it passed.
+         *
+         *     `outcome` is null after a check that was stopped for a job or not started. `counts`: whether the
+         *     pass is evidence for the instance now. It is less than a day old, and no fault, repair or failed job has followed.
+         */
+        IdleCheck: {
+            counts: boolean;
+            /** Format: date-time */
+            ended_at: string;
+            level: number | null;
+            outcome: components["schemas"]["CheckOutcome"] | null;
+            passed_at: string | null;
+        };
         /** @description An incident: a failure, and what was done about it. */
         Incident: {
             attempts: number[];
+            bill: components["schemas"]["Bill"] | null;
             cause: string | null;
             closed_at: string | null;
             confidence: number | null;
@@ -1414,6 +1505,7 @@ export interface components {
         /** @description An incident with its events, and those of the instances that were checked or repaired for it. */
         IncidentThread: {
             attempts: number[];
+            bill: components["schemas"]["Bill"] | null;
             cause: string | null;
             closed_at: string | null;
             confidence: number | null;
@@ -1466,6 +1558,7 @@ export interface components {
             heartbeat?: components["schemas"]["Heartbeat"] | null;
             held: components["schemas"]["RepairHeld"] | null;
             history: components["schemas"]["Decision"][];
+            idle_check: components["schemas"]["IdleCheck"] | null;
             incident_id: string | null;
             instance_id: string;
             lemon: components["schemas"]["UnreliabilityScore"];
@@ -1525,6 +1618,7 @@ export interface components {
                 [key: string]: components["schemas"]["HealthReport"];
             };
             held: components["schemas"]["RepairHeld"] | null;
+            idle_check: components["schemas"]["IdleCheck"] | null;
             incident_id: string | null;
             instance_id: string;
             lemon: components["schemas"]["UnreliabilityScore"];
@@ -1588,10 +1682,12 @@ export interface components {
             };
             backend: components["schemas"]["Backend"];
             checkpoint_dir: string;
+            checkpoint_every_s: number | null;
             command: string[];
             container: string;
             deadline_at: string | null;
             diagnosis: components["schemas"]["DiagnosisResult"] | null;
+            downtime: components["schemas"]["Downtime"] | null;
             entrypoint: string;
             failure: components["schemas"]["JobFailure"] | null;
             group: string;
@@ -1601,6 +1697,12 @@ export interface components {
             incident_id: string | null;
             instances: string[];
             job_id: string;
+            /** @description Seconds of all downtimes that are over, by cause. */
+            lost_s: {
+                [key: string]: number;
+            };
+            max_down_minutes: number | null;
+            max_lost_minutes: number | null;
             max_runtime_s: number | null;
             n_gpus_per_node: number;
             name: string | null;
@@ -1610,6 +1712,7 @@ export interface components {
             /** @description Smallest number of instances of an elastic job. */
             nnodes_min: number | null;
             origin: components["schemas"]["Origin"];
+            preflight: components["schemas"]["Preflight"];
             /** @enum {string} */
             priority: "EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW";
             progress_timeout_s: number | null;
@@ -1624,6 +1727,10 @@ export interface components {
              */
             reason_at: string;
             records: string | null;
+            /** @description Only in the answer to a submission with a recovery contract. */
+            recovery_expectation: components["schemas"]["RecoveryExpectation"] | null;
+            /** @description Time at which a limit of the contract passes. */
+            recovery_limit_at: string | null;
             repairing: string[];
             restart_in_place: boolean;
             short_of: string | null;
@@ -1701,6 +1808,7 @@ export interface components {
             attempts_max?: number | null;
             backend?: ("ecs" | "ray") | null;
             checkpoint_dir?: string | null;
+            checkpoint_every_s?: number | null;
             code_path?: string | null;
             command?: string[] | null;
             container?: string | null;
@@ -1713,6 +1821,8 @@ export interface components {
             } | null;
             group?: string | null;
             image?: string | null;
+            max_down_minutes?: number | null;
+            max_lost_minutes?: number | null;
             max_runtime_s?: number | null;
             model_id?: string | null;
             n_gpus_per_node: number;
@@ -1722,6 +1832,7 @@ export interface components {
                 min: number;
             };
             overrides?: string[] | null;
+            preflight?: ("off" | "quick") | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
             progress_timeout_s?: number | null;
             restart_in_place?: boolean | null;
@@ -1870,6 +1981,11 @@ export interface components {
             next_cursor: string | null;
             rank: number;
         };
+        /**
+         * @description Why a job was down, as far as its bill is concerned.
+         * @enum {string}
+         */
+        LossCause: "hardware" | "network" | "application" | "interruption" | "capacity" | "operator" | "unknown";
         /** @description A repair or a health check in the row of a timeline. */
         Mark: {
             /** Format: date-time */
@@ -2038,6 +2154,41 @@ export interface components {
             until: string | null;
         };
         /**
+         * @description What the wrapper of a rank tests in its container before the training starts.
+         * @enum {string}
+         */
+        Preflight: "off" | "quick";
+        /** @description A step of the preflight of a rank that did not pass, or an instance that differs from the others. */
+        PreflightResult: {
+            instance_id: string;
+            rank: number;
+            result: components["schemas"]["StepResult"];
+            seconds: number;
+            sentence: string;
+            step: string;
+        };
+        /** @description Results of the preflight of the present attempt. */
+        PreflightResults: {
+            /** @description Instances that are checked first after a failure, and why. */
+            apart: {
+                [key: string]: string;
+            };
+            attempt: number;
+            /** @description Number of ranks on which each step was not run. */
+            not_run: {
+                [key: string]: number;
+            };
+            others: components["schemas"]["PreflightResult"][];
+            /** @description Number of ranks on which each step passed. */
+            passed: {
+                [key: string]: number;
+            };
+            /** @description Ranks whose results were read. Of a large gang the first ranks. */
+            ranks: number;
+            /** @description Ranks of these that have reported. */
+            reported: number;
+        };
+        /**
          * @description The two ready-made policies.
          * @enum {string}
          */
@@ -2129,6 +2280,44 @@ export interface components {
             number: number;
             ranks: string;
         };
+        /** @description Changes that would meet a recovery contract, and the lengths with them. */
+        RecoveryAlternative: {
+            changes: string[];
+            checkpoint_every_s: number | null;
+            down_kept: number;
+            down_p50_s: number;
+            down_p95_s: number;
+            lost_kept: number;
+            lost_p50_s: number;
+            lost_p95_s: number;
+            sentence: string;
+        };
+        /** @description What a job with a recovery contract may expect of its failures. */
+        RecoveryExpectation: {
+            alternatives: components["schemas"]["RecoveryAlternative"][];
+            checkpoint_every_s: number;
+            days: number;
+            down_kept: number;
+            down_p50_s: number;
+            down_p95_s: number;
+            incidents: number;
+            incidents_high: number;
+            /** @description The 5 % quantile, `incidents_high` is the 95 % quantile. */
+            incidents_low: number;
+            /** @description Whether both limits are kept in 95 % of the incidents. */
+            is_met: boolean;
+            lost_kept: number;
+            lost_p50_s: number;
+            lost_p95_s: number;
+            own_gpu_days: number;
+            /** @description Incidents of this fleet in the last 28 days. */
+            own_incidents: number;
+            /** @description Recoveries of this fleet whose times are used. */
+            own_recoveries: number;
+            rate_per_1000_instance_days: number;
+            sentences: string[];
+            spares: number;
+        };
         /** @description The result of a redrive for each dead letter, and the number of dead letters that are left. */
         Redriven: {
             left: {
@@ -2141,7 +2330,7 @@ export interface components {
          * @description What a waiting job lacks.
          * @enum {string}
          */
-        RejectionKind: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "permission";
+        RejectionKind: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "check" | "permission";
         /** @description Request to release a lock. */
         ReleaseLockRequest: {
             job_id: string;
@@ -2255,6 +2444,11 @@ export interface components {
          * @enum {string}
          */
         ScopeKind: "gpu" | "rank" | "worker" | "instance" | "rack" | "job";
+        /**
+         * @description Result of a step of the preflight. A step that was not run has not passed.
+         * @enum {string}
+         */
+        StepResult: "passed" | "failed" | "not_run" | "inconclusive";
         /** @description Figures of the last days, by day, user or priority. */
         Summary: {
             as_of: string | null;
@@ -2858,6 +3052,66 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    list_event_records: {
+        parameters: {
+            query?: {
+                /** @description Only events at or after this time. It must be given. */
+                since?: string;
+                /** @description Upper bound of the entries of a page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "next_cursor": null,
+                     *       "records": [
+                     *         {
+                     *           "data": {
+                     *             "after": "RUNNING",
+                     *             "at": "2026-11-23T10:14:03.000000Z",
+                     *             "attempt": 1,
+                     *             "before": "SUBMITTED",
+                     *             "gpus": 16,
+                     *             "instances": 2,
+                     *             "job_id": "sft-2",
+                     *             "reason": "it is RUNNING",
+                     *             "replay": {
+                     *               "event": "AllRanksRunning",
+                     *               "version": 1
+                     *             },
+                     *             "since": "2026-11-23T10:13:51.000000Z",
+                     *             "version": 4
+                     *           },
+                     *           "decision": "sft-2/4",
+                     *           "type": "Job State Changed"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["EventRecords"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     read_fleet: {
         parameters: {
             query?: never;
@@ -3335,6 +3589,7 @@ export interface operations {
                      *             1,
                      *             2
                      *           ],
+                     *           "bill": null,
                      *           "cause": "GPU_MEMORY",
                      *           "closed_at": "2026-11-21T09:04:10.000Z",
                      *           "confidence": 92,
@@ -3401,6 +3656,7 @@ export interface operations {
                      *         1,
                      *         2
                      *       ],
+                     *       "bill": null,
                      *       "cause": "GPU_MEMORY",
                      *       "closed_at": "2026-11-21T09:04:10.000Z",
                      *       "confidence": 92,
@@ -3521,6 +3777,13 @@ export interface operations {
                      *             }
                      *           },
                      *           "held": null,
+                     *           "idle_check": {
+                     *             "counts": true,
+                     *             "ended_at": "2026-11-21T08:40:00.000Z",
+                     *             "level": 3,
+                     *             "outcome": "HEALTHY",
+                     *             "passed_at": "2026-11-21T08:40:00.000Z"
+                     *           },
                      *           "incident_id": null,
                      *           "instance_id": "i-0aaaaaaaaaaaaaaaa",
                      *           "lemon": {
@@ -3570,6 +3833,7 @@ export interface operations {
                      *           "group": "",
                      *           "health": {},
                      *           "held": null,
+                     *           "idle_check": null,
                      *           "incident_id": null,
                      *           "instance_id": "i-0bbbbbbbbbbbbbbbb",
                      *           "lemon": {
@@ -3614,6 +3878,7 @@ export interface operations {
                      *           "group": "",
                      *           "health": {},
                      *           "held": null,
+                     *           "idle_check": null,
                      *           "incident_id": null,
                      *           "instance_id": "i-0cccccccccccccccc",
                      *           "lemon": {
@@ -3694,6 +3959,7 @@ export interface operations {
                      *       },
                      *       "held": null,
                      *       "history": [],
+                     *       "idle_check": null,
                      *       "incident_id": null,
                      *       "instance_id": "i-0bbbbbbbbbbbbbbbb",
                      *       "lemon": {
@@ -4022,6 +4288,7 @@ export interface operations {
                      *           "to": "QUARANTINED"
                      *         }
                      *       ],
+                     *       "idle_check": null,
                      *       "incident_id": "i-0aaaaaaaaaaaaaaaa/2",
                      *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
                      *       "lemon": {
@@ -4109,6 +4376,7 @@ export interface operations {
                      *           "to": "VERIFYING"
                      *         }
                      *       ],
+                     *       "idle_check": null,
                      *       "incident_id": null,
                      *       "instance_id": "i-0aaaaaaaaaaaaaaaa",
                      *       "lemon": {
@@ -4368,6 +4636,7 @@ export interface operations {
                      *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
+                     *           "nnodes_min": null,
                      *           "origin": "SUBMITTED",
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:10.000Z",
@@ -4378,6 +4647,7 @@ export interface operations {
                      *           "status_at": "2026-11-21T09:00:00.000Z",
                      *           "task_definition": "gpu-training:3",
                      *           "user": "ana",
+                     *           "width": null,
                      *           "workload": "sft"
                      *         },
                      *         {
@@ -4396,6 +4666,7 @@ export interface operations {
                      *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
+                     *           "nnodes_min": null,
                      *           "origin": "SUBMITTED",
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:09.000Z",
@@ -4406,6 +4677,7 @@ export interface operations {
                      *           "status_at": "2026-11-21T09:00:00.000Z",
                      *           "task_definition": "gpu-training:3",
                      *           "user": "ana",
+                     *           "width": null,
                      *           "workload": "sft"
                      *         },
                      *         {
@@ -4424,6 +4696,7 @@ export interface operations {
                      *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
+                     *           "nnodes_min": null,
                      *           "origin": "SUBMITTED",
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:08.000Z",
@@ -4434,6 +4707,7 @@ export interface operations {
                      *           "status_at": "2026-11-21T09:00:00.000Z",
                      *           "task_definition": "gpu-training:3",
                      *           "user": "ana",
+                     *           "width": null,
                      *           "workload": "sft"
                      *         },
                      *         {
@@ -4452,6 +4726,7 @@ export interface operations {
                      *           "name": null,
                      *           "next_run_at": null,
                      *           "nnodes": 2,
+                     *           "nnodes_min": null,
                      *           "origin": "SUBMITTED",
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:07.000Z",
@@ -4462,6 +4737,7 @@ export interface operations {
                      *           "status_at": "2026-11-21T09:00:00.000Z",
                      *           "task_definition": "gpu-training:3",
                      *           "user": "ana",
+                     *           "width": null,
                      *           "workload": "sft"
                      *         }
                      *       ],
@@ -4561,6 +4837,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -4568,6 +4845,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-28T09:00:00.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -4587,12 +4865,17 @@ export interface operations {
                      *       "incident_id": null,
                      *       "instances": [],
                      *       "job_id": "sft-20261121-090000-3170",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": 3600,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
+                     *       "nnodes_min": null,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -4601,6 +4884,8 @@ export interface operations {
                      *       "reason": "submitted by ana",
                      *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -4621,6 +4906,7 @@ export interface operations {
                      *       ],
                      *       "user": "ana",
                      *       "warm_spares": [],
+                     *       "width": null,
                      *       "workload": "sft"
                      *     }
                      */
@@ -4683,6 +4969,7 @@ export interface operations {
                      *       },
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -4690,6 +4977,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-28T10:00:00.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -4730,12 +5018,17 @@ export interface operations {
                      *         "i-0bbbbbbbbbbbbbbbb"
                      *       ],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
                      *       "next_run_at": "2026-11-21T10:01:00.000Z",
                      *       "nnodes": 2,
+                     *       "nnodes_min": null,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -4744,6 +5037,8 @@ export interface operations {
                      *       "reason": "short of resources; looking again soon",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -4756,6 +5051,7 @@ export interface operations {
                      *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "warm_spares": [],
+                     *       "width": 2,
                      *       "workload": "sft"
                      *     }
                      */
@@ -4809,6 +5105,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -4816,6 +5113,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": null,
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -4853,12 +5151,17 @@ export interface operations {
                      *       "incident_id": null,
                      *       "instances": [],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
+                     *       "nnodes_min": null,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -4867,6 +5170,8 @@ export interface operations {
                      *       "reason": "canceled by root",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -4879,6 +5184,7 @@ export interface operations {
                      *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "warm_spares": [],
+                     *       "width": null,
                      *       "workload": "sft"
                      *     }
                      */
@@ -4980,8 +5286,35 @@ export interface operations {
                      *           "to": "SUCCEEDED"
                      *         }
                      *       ],
+                     *       "downtime": null,
                      *       "job_id": "sft-20261121-090000-0a1b",
                      *       "pending": null,
+                     *       "preflight": {
+                     *         "apart": {
+                     *           "i-0bbb00000000000b2": "its preflight: nccl_loopback inconclusive: the all-reduce of PyTorch did not end in time"
+                     *         },
+                     *         "attempt": 1,
+                     *         "not_run": {
+                     *           "dcgm_level_1": 2
+                     *         },
+                     *         "others": [
+                     *           {
+                     *             "instance_id": "i-0bbb00000000000b2",
+                     *             "rank": 1,
+                     *             "result": "inconclusive",
+                     *             "seconds": 35.1,
+                     *             "sentence": "the all-reduce of PyTorch did not end in time",
+                     *             "step": "nccl_loopback"
+                     *           }
+                     *         ],
+                     *         "passed": {
+                     *           "gpu_count": 2,
+                     *           "nccl_loopback": 1,
+                     *           "recovery_action": 2
+                     *         },
+                     *         "ranks": 2,
+                     *         "reported": 2
+                     *       },
                      *       "reason": "the driver of attempt 2 exited with code 0",
                      *       "status": "SUCCEEDED",
                      *       "timeout_warnings": []
@@ -5091,6 +5424,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -5098,6 +5432,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-28T10:00:00.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -5126,12 +5461,17 @@ export interface operations {
                      *       "incident_id": null,
                      *       "instances": [],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
+                     *       "nnodes_min": null,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -5140,6 +5480,8 @@ export interface operations {
                      *       "reason": "resumed by root; in line again",
                      *       "reason_at": "2026-11-21T10:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -5152,6 +5494,7 @@ export interface operations {
                      *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "warm_spares": [],
+                     *       "width": null,
                      *       "workload": "sft"
                      *     }
                      */
@@ -5229,6 +5572,7 @@ export interface operations {
                      *       "attempts_uncounted": {},
                      *       "backend": "ecs",
                      *       "checkpoint_dir": "",
+                     *       "checkpoint_every_s": null,
                      *       "command": [
                      *         "python",
                      *         "train.py"
@@ -5236,6 +5580,7 @@ export interface operations {
                      *       "container": "main",
                      *       "deadline_at": "2026-11-21T09:00:35.000Z",
                      *       "diagnosis": null,
+                     *       "downtime": null,
                      *       "entrypoint": "",
                      *       "failure": null,
                      *       "group": "",
@@ -5258,12 +5603,17 @@ export interface operations {
                      *         "i-00000000000000001"
                      *       ],
                      *       "job_id": "sft-20261121-090000-0a1b",
+                     *       "lost_s": {},
+                     *       "max_down_minutes": null,
+                     *       "max_lost_minutes": null,
                      *       "max_runtime_s": null,
                      *       "n_gpus_per_node": 8,
                      *       "name": null,
                      *       "next_run_at": null,
                      *       "nnodes": 2,
+                     *       "nnodes_min": null,
                      *       "origin": "SUBMITTED",
+                     *       "preflight": "off",
                      *       "priority": "NORMAL",
                      *       "progress_timeout_s": null,
                      *       "queued_at": "2026-11-21T09:00:00.000Z",
@@ -5272,6 +5622,8 @@ export interface operations {
                      *       "reason": "suspended by an operator: rank 0 has 5 s to save and leave",
                      *       "reason_at": "2026-11-21T09:00:00.000Z",
                      *       "records": null,
+                     *       "recovery_expectation": null,
+                     *       "recovery_limit_at": null,
                      *       "repairing": [],
                      *       "restart_in_place": false,
                      *       "short_of": null,
@@ -5284,6 +5636,7 @@ export interface operations {
                      *       "timeout_warnings": [],
                      *       "user": "ana",
                      *       "warm_spares": [],
+                     *       "width": 2,
                      *       "workload": "sft"
                      *     }
                      */
@@ -5910,6 +6263,7 @@ export interface operations {
                      *           "job_id": "low-1",
                      *           "name": "night-run",
                      *           "nodes": 1,
+                     *           "nodes_max": null,
                      *           "priority": "NORMAL",
                      *           "since": "2026-11-21T09:00:00.000Z",
                      *           "status": "RUNNING",
@@ -6007,6 +6361,7 @@ export interface operations {
                      *           "job_id": "sft-20261121-090000-0a1b",
                      *           "name": null,
                      *           "nodes": 2,
+                     *           "nodes_min": null,
                      *           "position": 1,
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:00.000Z",
@@ -6024,6 +6379,7 @@ export interface operations {
                      *           "job_id": "sft-20261121-090001-ffff",
                      *           "name": null,
                      *           "nodes": 2,
+                     *           "nodes_min": null,
                      *           "position": 2,
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T09:00:01.000Z",
@@ -6041,6 +6397,7 @@ export interface operations {
                      *           "job_id": "held",
                      *           "name": null,
                      *           "nodes": 2,
+                     *           "nodes_min": null,
                      *           "position": null,
                      *           "priority": "NORMAL",
                      *           "queued_at": "2026-11-21T08:59:59.000Z",

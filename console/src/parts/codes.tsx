@@ -245,6 +245,7 @@ const WORDS = {
       own: "its own instances",
       room: "instances that are being vacated",
       permission: "a permission of the deployment",
+      check: "the stop of an idle check",
     },
     zh: {
       gpus: "空闲 GPU",
@@ -256,6 +257,7 @@ const WORDS = {
       own: "它自己的实例",
       room: "正在腾出的实例",
       permission: "部署缺少的权限",
+      check: "空闲检查被停止",
     },
   }),
   priority: codes<Schemas["Job"]["priority"]>({

@@ -1,0 +1,1 @@
+import{t as e}from"./job-form-DNFLIyXs.js";import{R as t,b as n}from"./shared-D1GBM8OT.js";var r=n({en:{title:`Submit a job`},zh:{title:`提交作业`}});function i(){return t(`main`,{class:`container-fluid`,tabIndex:-1,children:[t(`h1`,{children:r(`title`)}),t(e,{})]})}export{i as Submit};

@@ -1,1 +1,0 @@
-import{t as e}from"./job-form-D9CijL83.js";import{R as t,b as n}from"./shared-7TCMl9L3.js";var r=n({en:{title:`Submit a job`},zh:{title:`提交作业`}});function i(){return t(`main`,{class:`container-fluid`,tabIndex:-1,children:[t(`h1`,{children:r(`title`)}),t(e,{})]})}export{i as Submit};
