@@ -46,7 +46,7 @@ def _paragraphs(page: Page) -> Iterator[str]:
 
 def _is_threshold(figure: str, paragraph: str) -> bool:
     """Whether the paragraph names a threshold of the policy that has this value."""
-    number, unit = re.fullmatch(r"([\d.,]+) ?(\S+)", figure.partition(" to ")[0] or figure).groups()  # type: ignore[union-attr]
+    number, unit = re.fullmatch(r"([\d.,]+)(?: to [\d.,]+)? ?(\S+)", figure).groups()  # type: ignore[union-attr]
     factor = SECONDS.get(unit.removesuffix("s") or unit)
     if factor is None:
         return False

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class GpuBreaks(InstanceFault):
     """A GPU fails.
 
-    fault:    xid79, xid119 (the driver asks for a reset), ecc, missing or asks_reboot (the kernel log does not show
-              it), hidden (no health check detects it), or level3 (only a check at level 3 or 4 detects it).
+    fault:    xid79, xid119, ecc, missing, asks_reboot, hidden or level3. With xid119 the driver asks for a reset. The
+              kernel log does not show missing and asks_reboot. Only a check at level 3 or 4 detects level3. No health
+              check detects hidden.
     cured_by: reset, reboot, replace or never.
     """
 

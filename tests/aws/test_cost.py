@@ -35,7 +35,8 @@ from tests.aws.environment import FUNCTION
 from tests.aws.records import JOB, NOW, A, instance, job, launched, spec
 
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
-PACKAGE_BYTES_MAX = 1_000_000
+PACKAGE_BYTES_MAX = 1_150_000
+"""A library that is copied into the folder by accident is larger than the difference to this bound."""
 
 
 class Silent:
@@ -297,7 +298,7 @@ def test_no_expression_uses_a_word_that_dynamodb_reserves(whole_incident: Counte
 
 
 def test_the_package_is_small() -> None:
-    """The folder is the deployment package: under a megabyte, zipped."""
+    """The folder is the deployment package. Zipped it has little more than a megabyte, and no library."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in LAMBDAS.rglob("*"):

@@ -245,19 +245,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
             for booted_at in (now, record.reboot.asked_at if record.reboot is not None else now - SILENCE)
         ),
     ]
-    if record.check is not None:
-        told += [
-            events.CheckEnded(at=now, check_id=record.check.check_id, verdict=Verdict(outcome, "said", boot, booted))
-            for outcome in CheckOutcome
-            for boot, booted in (("boot-1", NOW), (f"boot-{record.epoch + 1}", now), (None, None))
-        ]
-        resets = Verdict(CheckOutcome.REBOOT, "said", "boot-1", NOW, reset=True)
-        told.append(events.CheckEnded(at=now, check_id=record.check.check_id, verdict=resets))
-        if record.check.superseded:
-            told += [
-                events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))
-                for outcome in (CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
-            ]
+    told += ended_checks(record, now)
     tellings = [(now, event) for event in told]
     tellings += idle_checks(record, now)
     if record.look_at is not None:
@@ -268,6 +256,25 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         at = max(now, record.deadline_at)
         tellings.append((at, events.InstanceDeadlineReached(at=at, deadline_at=record.deadline_at)))
     return tellings
+
+
+def ended_checks(record: Instance, now: datetime) -> list[events.InstanceEvent]:
+    """Every verdict of the check of the record, and of the check that it replaced."""
+    if record.check is None:
+        return []
+    told: list[events.InstanceEvent] = [
+        events.CheckEnded(at=now, check_id=record.check.check_id, verdict=Verdict(outcome, "said", boot, booted))
+        for outcome in CheckOutcome
+        for boot, booted in (("boot-1", NOW), (f"boot-{record.epoch + 1}", now), (None, None))
+    ]
+    resets = Verdict(CheckOutcome.REBOOT, "said", "boot-1", NOW, reset=True)
+    told.append(events.CheckEnded(at=now, check_id=record.check.check_id, verdict=resets))
+    if record.check.superseded:
+        told += [
+            events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))
+            for outcome in (CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
+        ]
+    return told
 
 
 def idle_checks(record: Instance, now: datetime) -> list[Telling]:

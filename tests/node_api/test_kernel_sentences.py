@@ -24,6 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 
 UVM = "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover."
 RESET = "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned"
+EARLY = ", logged before the agent started"
+"""End of a sentence about a line that the kernel log had when the agent began to read it."""
 HEARTBEAT = "NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out"
 MEASUREMENT = "NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 38 heartbeat 0 diff 38 timeout 5200"
 
@@ -72,7 +74,7 @@ def test_a_sentence_without_an_xid_makes_the_instance_be_checked(
     assert agent.call(REPORTS, report_of(tmp_path / "kmsg", "systemd: started", line)).status == 200
     record: Instance = agent.functions.instance()
     report = record.health[HealthKind.NODE_AGENT]
-    assert (report.status, report.sentence) == (HealthStatus.IMPAIRED, words)
+    assert (report.status, report.sentence) == (HealthStatus.IMPAIRED, f"{words}{EARLY}")
     assert report.fault is not None and report.fault.rung is RepairLevel.REBOOT
     assert record.status is InstanceStatus.CHECKING and record.check is not None
 
@@ -116,7 +118,7 @@ def test_an_error_that_follows_another_error_is_a_reason_to_check_without_that_o
     assert agent.call(REPORTS, alone).status == 200
     record = agent.functions.instance()
     assert record.status is InstanceStatus.CHECKING
-    assert record.health[HealthKind.NODE_AGENT].sentence == "XID 172 on 0000:10:00"
+    assert record.health[HealthKind.NODE_AGENT].sentence == f"XID 172 on 0000:10:00{EARLY}"
 
 
 def test_other_sentences_of_the_driver_are_not_reported(agent: Agent, tmp_path: Path) -> None:

@@ -169,7 +169,10 @@ class RealChecks(Checks):
             shown = nvidia_smi.Driver(self.site.at(machine).host.folder, "all")
             xml, gone = nvidia_smi.report(shown), list(shown.lost_lines())
 
-        def diagnosed(level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> ProcessRun:
+        def diagnosed(
+            level: int, timeout_s: float, *, gpus: frozenset[int] | None = None, host_engine: Path | None = None
+        ) -> ProcessRun:
+            assert host_engine is None, "the check of these instances starts its own engine"
             seen = sorted(gpus) if gpus is not None else list(range(len(machine.gpus)))
             document, code = dcgmi.diagnose(level, list(machine.gpus), seen, kinds)
             return ProcessRun(json.dumps(document), "", code)

@@ -1,7 +1,8 @@
 """Imports of the simulator: no circle, and nobody outside a study imports it.
 
-`explore`, `goodput` and `queue` are studies: verbs of the simulator that nothing else is built on. The graph is read
-from the syntax trees, so an import inside a function or under TYPE_CHECKING counts as well.
+`explore`, `goodput` and `queue` are studies: verbs of the simulator that nothing else is built on, except what
+`BUILT_ON` names. The graph is read from the syntax trees, so an import inside a function or under TYPE_CHECKING counts
+as well.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 SEARCHED = ("simulator", "sandbox", "lambdas", "agent", "client", "health_check", "infra", "docs", "tests")
 """Folders whose modules may not import a study. `benchmarks` may: they measure the studies too."""
 STUDIES = ("explore", "goodput", "queue")
+BUILT_ON = {"goodput": ("replay",)}
+"""Packages of the simulator that are built on a study: `replay` runs recorded incidents in the world of `goodput`."""
 VERBS = ROOT / "simulator" / "__main__.py"
 """The table of verbs: the one module outside the studies that imports them."""
 
@@ -47,7 +50,8 @@ def _modules() -> Mapping[str, Path]:
 def _importers_from_outside(study: str) -> list[str]:
     """The modules that import the study, and are neither a part of it, nor its tests, nor the table of verbs."""
     name = f"simulator.{study}"
-    own = (ROOT / "simulator" / study, ROOT / "tests" / "simulator" / study)
+    parts = (study, *BUILT_ON.get(study, ()))
+    own = tuple(folder / part for part in parts for folder in (ROOT / "simulator", ROOT / "tests" / "simulator"))
     paths = [path for folder in SEARCHED for path in (ROOT / folder).rglob("*.py")]
     others = [path for path in paths if path != VERBS and not any(path.is_relative_to(one) for one in own)]
     return sorted(

@@ -57,8 +57,8 @@ def passed(job: Job, event: events.NamedInstancePassed, context: DecisionContext
     others = [one for one in job.suspicions if one.named and one.passed and _same_rank_elsewhere(one, mine)]
     others = [one for one in others if not one.lasted or one.attempt > mine.attempt - context.policy.suspect_window]
     elsewhere = mine.elsewhere or (others[-1].instance_id if others else "")
-    after = {id(mine): replace(mine, passed=True, elsewhere=elsewhere)}
-    after |= {id(one): replace(one, elsewhere=one.elsewhere or mine.instance_id) for one in others}
+    after = {mine: replace(mine, passed=True, elsewhere=elsewhere)}
+    after |= {one: replace(one, elsewhere=one.elsewhere or mine.instance_id) for one in others}
     told = f"{mine.instance_id}, named after attempt {mine.attempt} ({event.sentence})"
     if elsewhere:
         told += (
@@ -67,7 +67,7 @@ def passed(job: Job, event: events.NamedInstancePassed, context: DecisionContext
     else:
         told += "; it is used last, until a stable run with it"
     reason = job.reason.partition(_NOTE)[0] + _NOTE + told
-    suspicions = tuple(after.get(id(one), one) for one in job.suspicions)
+    suspicions = tuple(after.get(one, one) for one in job.suspicions)
     return Step(job.status, reason, {"suspicions": repeat_offender.bounded(suspicions, context.policy)})
 
 
