@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import CloseCause, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
@@ -77,7 +78,9 @@ def test_a_job_that_loses_an_instance_continues_on_the_others_and_grows_when_it_
     assert (world.timeline.now - at).total_seconds() < 60
     assert told(world, job_id) == every_rank_of(3) and sick not in world.job(job_id).instances
     assert world.job(job_id).quota_nodes == 3
+    since = world.job(job_id).running_at
     runs_on(world, job_id, 4)
+    assert (world.timeline.now - since).total_seconds() < POLICY.stable_run_s, "the repaired instance was avoided"
     job = world.job(job_id)
     assert told(world, job_id) == every_rank_of(4) and sick in job.instances
     assert (job.quota_nodes, job.attempt, job.attempts_counted) == (4, 3, 1)
@@ -184,6 +187,50 @@ def test_the_other_ranks_restart_in_place_with_the_smaller_width() -> None:
     started = [call for call in world.calls("RunTask")[before:] if "--a" in call.given["startedBy"]]
     assert started == []
     runs_on(world, job_id, 4)
+    succeeds(world, job_id)
+
+
+def test_a_job_grows_onto_a_suspected_instance_only_after_a_stable_run() -> None:
+    """The check of the instance found nothing, so nothing is repaired. The job does not stay narrow for that."""
+    world, job_id = running()
+    suspect = world.job(job_id).instances[0]
+    world.log_output.next[suspect] = LogStory.ECC
+    world.exit(job_id, 0, 1)
+    runs_on(world, job_id, 3, 120)
+    since = world.job(job_id).running_at
+    assert since is not None
+    checked = world.cluster.instances[suspect]
+    world.until(lambda: world.instance(checked).status is InstanceStatus.AVAILABLE, "it is not checked", 600)
+    assert [(one.instance_id, one.stands) for one in world.job(job_id).suspicions] == [(suspect, True)]
+    runs_on(world, job_id, 4)
+    job = world.job(job_id)
+    assert suspect in job.instances and world.instance(checked).healed_at is None
+    assert job.instances[0] != suspect, "it is not used under the rank that failed there"
+    grew_s = (world.timeline.now - since).total_seconds()
+    assert POLICY.stable_run_s <= grew_s < POLICY.stable_run_s + 2 * POLICY.poll_interval_s
+    succeeds(world, job_id)
+
+
+def test_another_instance_that_comes_free_is_used_before_the_suspected() -> None:
+    """At once, and the suspected instance stays unused."""
+    world = World(instances=5, policy=POLICY, agents=True, diagnose=True, train_s=DAY_S)
+    other = world.submit(nnodes=1)
+    world.until_status(other, JobStatus.RUNNING)
+    job_id = world.submit(nnodes=RANGE)
+    world.training.habits[job_id] = SAVES
+    runs_on(world, job_id, 4, 60)
+    world.let_pass(60)
+    suspect = world.job(job_id).instances[0]
+    world.log_output.next[suspect] = LogStory.ECC
+    world.exit(job_id, 0, 1)
+    runs_on(world, job_id, 3, 120)
+    since = world.job(job_id).running_at
+    world.let_pass(POLICY.elastic_grow_every_s + 60)
+    assert len(world.job(job_id).instances) == 3
+    world.finish(other)
+    runs_on(world, job_id, 4, 300)
+    assert suspect not in world.job(job_id).instances
+    assert since is not None and (world.timeline.now - since).total_seconds() < POLICY.stable_run_s
     succeeds(world, job_id)
 
 

@@ -25,7 +25,8 @@ def node_count(text: str | int) -> int | dict[str, int]:
     try:
         return {"min": int(least), "max": int(most)} if dots else int(least)
     except ValueError:
-        raise typer.BadParameter(tr("{text} is neither a number nor MIN..MAX", text=repr(text))) from None
+        message = tr("must be a whole number or MIN..MAX, not {value}", value=repr(text))
+        raise typer.BadParameter(message) from None
 
 
 # -- fields of the job specification -----------------------------------------------------------------------------------

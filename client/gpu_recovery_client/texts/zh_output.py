@@ -43,7 +43,7 @@ OUTPUT = {
     "give the job in FILE or in --file, not in both": "作业只能由 FILE 或 --file 其中之一给出",
     ". Did you mean {meant} by {key}?": "。{key} 是否应为 {meant}？",
     "{text} is not NAME=VALUE": "{text} 不是 NAME=VALUE 的形式",
-    "{text} is neither a number nor MIN..MAX": "{text} 既不是数字，也不是 MIN..MAX",
+    "must be a whole number or MIN..MAX, not {value}": "必须是整数或 MIN..MAX，而不是 {value}",
     "the field env is not an object, so --env cannot add to it": "字段 env 不是对象，--env 无法向其中添加",
     "has 1 to 64 letters, digits, dots, dashes and underscores": "由 1 到 64 个字母、数字、点、短横和下划线组成",
     "Saved {profile}: {api_url}. You are {user} ({role}).": "已保存 {profile}：{api_url}。当前身份：{user}（{role}）。",

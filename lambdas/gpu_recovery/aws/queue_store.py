@@ -50,13 +50,18 @@ WAITING = ("waiting", "waiting/1", "waiting/2", "waiting/3")
 A partition key gives 3,000 read units a second. 50,000 entries of 420 bytes are 2,600 units, and the scheduler, the
 reconciler and the API may read them in the same second: 3 x 2,600 / 4 = 1,950. The longest name of a job adds 73 bytes.
 """
-_TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at", "passed_since")
 
 
 @cache
 def _defaults() -> dict[str, Any]:
     """Return the default of each field of an entry. A field with its default is not written, MISSING fields are."""
     return {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
+
+
+@cache
+def _times() -> tuple[str, ...]:
+    """Return the fields of an entry that are a time or None."""
+    return tuple(field.name for field in fields(Entry) if field.type in ("datetime", "datetime | None"))
 
 
 def queue_keys(job: Job) -> dict[str, Any]:
@@ -96,7 +101,7 @@ def entry_from(text: str) -> Entry:
     """
     document = json.loads(text)
     values: dict[str, Any] = {**document}
-    values |= {key: from_iso(document[key]) for key in _TIMES if key in document}
+    values |= {key: from_iso(document[key]) for key in _times() if key in document}
     values["asked"] = Priority(values["asked"])
     values["instances"] = tuple(document.get("instances", ()))
     for name in ("let_go", "spares", "ready"):

@@ -306,7 +306,7 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("submit", *OPTIONS[2:]), "a job needs --workload;"),
         (("submit", *OPTIONS, "--env", "A"), "'A' is not NAME=VALUE"),
         (("submit", *OPTIONS, "--env", "=A"), "'=A' is not NAME=VALUE"),
-        (("submit", *OPTIONS, "--nnodes", "two"), "--nnodes: must be a whole number, not 'two'"),
+        (("submit", *OPTIONS, "--nnodes", "two"), "--nnodes: must be a whole number or MIN..MAX, not 'two'"),
         (("submit", "--file", "absent.json"), "absent.json cannot be read: No such file or directory"),
         (("submit", "--file", "."), ". cannot be read: Is a directory"),
         (("submit", "--file", "-"), "- is not JSON"),

@@ -26,7 +26,9 @@ WRONG = {
     ("list", "-o", "xml"): "--output, -o: must be one of json, yaml, wide, name, not 'xml'",
     ("list", "--state", "over"): "--state: must be one of waiting, running, ended, not 'over'",
     ("logs", JOB, "--rank", "-1"): "--rank: must be a whole number of at least 0, not '-1'",
-    ("submit", "--nnodes", "1.5"): "--nnodes: must be a whole number, not '1.5'",
+    ("submit", "--nnodes", "1.5"): "--nnodes: must be a whole number or MIN..MAX, not '1.5'",
+    ("submit", "--nnodes", "2..x"): "--nnodes: must be a whole number or MIN..MAX, not '2..x'",
+    ("submit", "--gpus-per-node", "1.5"): "--gpus-per-node: must be a whole number, not '1.5'",
     (
         "sandbox",
         "fault",

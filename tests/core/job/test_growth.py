@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import growth, state_machine
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.record import CloseCause, FirstEnd, Job, JobStatus, StopPurpose, Suspicion
 from gpu_recovery.core.queue.entry import running_job
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind, RankFailure
@@ -161,6 +162,22 @@ def test_a_preemption_of_a_job_that_grows_changes_nothing() -> None:
     assert entry is not None
     assert (entry.grows, entry.works, entry.leaves) == (True, False, False)
     assert running_job(entry, ADAPTIVE, NOW).growing
+
+
+def test_a_narrow_job_avoids_what_it_uses_last_until_its_run_is_stable() -> None:
+    """A suspicion lasts longer than that. It must not keep the job narrow."""
+    record = replace(
+        narrow(),
+        suspicions=(Suspicion(1, 2, "i-9", named=True, passed=True),),
+        avoided=(FirstEnd(1, 1, "i-8"),),
+    )
+    entry = entry_of(record)
+    assert entry is not None and record.running_at is not None
+    stable_at = record.running_at + timedelta(seconds=ADAPTIVE.stable_run_s)
+    before = running_job(entry, ADAPTIVE, stable_at - timedelta(seconds=1))
+    assert before.grows_at is not None and before.grows_at < stable_at
+    assert before.avoids == ("i-8", "i-9")
+    assert running_job(entry, ADAPTIVE, stable_at).avoids == ()
 
 
 def test_the_interval_and_the_number_of_growths_are_bounded() -> None:

@@ -442,6 +442,7 @@ def test_every_change_of_status_is_published_once() -> None:
     """The bus says from what to what, at which attempt and version, and why."""
     decision = tell(queued(), events.JobPlaced(at=NOW, attempt=0, version=1, instances=IDS, epochs=(0, 0)))
     (published,) = orders(decision, commands.PublishEvent)
+    placed_on = {str(rank): instance_id for rank, instance_id in enumerate(IDS)}
     assert published.data == {
         "job_id": "sft-1",
         "attempt": 1,
@@ -460,6 +461,13 @@ def test_every_change_of_status_is_published_once() -> None:
         "failure": None,
         "diagnosis": None,
         "message": None,
+        "replay": {
+            "version": 1,
+            "event": "JobPlaced",
+            "policy": {"preset": "adaptive"},
+            "placed": placed_on,
+            "unnamed": 0,
+        },
     }
 
 

@@ -105,6 +105,8 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         ),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
+        "mps_daemon_down": instances.mps_daemon_down(machine, f"{name}/3", reason),
+        "mps_daemon_back": instances.mps_daemon_back(machine, reason),
         "stop_timeout_too_long": adoption.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
         "deregistered": instances.deregistered(machine, f"{name}/3", reason, held=True, recovers=True),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
@@ -124,7 +126,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
             replace(BREAKER, repairing=frozenset({name or "i-0", "i-01"})), reason, ADAPTIVE
         ),
         "limit_passed": recovery_contract.limit_passed(bound, down, later(1_200)),
-        "limit_exceeded": recovery_contract.limit_exceeded(bound, down.closed(later(1_200), recovered=True), NOW),
+        "limit_exceeded": recovery_contract.limit_exceeded(
+            bound, down.closed(later(1_200), recovered=True), reason, later(1_200)
+        ),
         "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
@@ -241,6 +245,7 @@ def test_good_news_is_quiet_and_ends_its_thread() -> None:
         "started_again",
         "back_in_service",
         "gone",
+        "mps_daemon_back",
         "breaker_closed",
         *of_silence,
     }
@@ -252,6 +257,7 @@ def test_the_messages_of_one_incident_share_its_id() -> None:
     of_job = ("recovery_started", "recovered", "failed", "closed", "started_again")
     assert {messages[kind].incident_id for kind in of_job} == {"sft-1--a01"}
     of_machine = ("quarantined", "repair_held", "suspected", "interruption_announced", "back_in_service", "gone")
+    of_machine += ("mps_daemon_down", "mps_daemon_back")
     assert {messages[kind].incident_id for kind in of_machine} == {"sft-1/3"}
     assert {messages[kind].incident_id for kind in KINDS if "breaker" in kind} == {BREAKER.incident_id}
 
@@ -447,6 +453,8 @@ OF_A_JOB = (
     "agent_silent",
     "incompletely_adopted",
     "launch_denied",
+    "limit_passed",
+    "limit_exceeded",
 )
 """The messages that are made from the record of a job."""
 

@@ -96,3 +96,4 @@ def test_a_job_does_not_grow_onto_an_instance_that_it_avoids() -> None:
     assert grown(passed([], [*BUSY, healed], [narrow(avoids=("i-3",))])) == {"e": 3}
     before = host("i-3", healed_at=at(-99_999))
     assert grown(passed([], [*BUSY, before], [narrow(avoids=("i-3",))])) == {}
+    assert grown(passed([], [*BUSY, before, host("i-4")], [narrow(avoids=("i-3",))])) == {"e": 3}

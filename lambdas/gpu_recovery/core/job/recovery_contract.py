@@ -179,7 +179,7 @@ def uncounted_recovery(job: Job, event: events.TrainingContinued) -> Step | Igno
     if job.downtime is None or down is None:
         return Ignore("no incident is open")
     is_new = down.told and not job.downtime.told
-    orders = (notifications.limit_exceeded(job, down, event.at),) if is_new else ()
+    orders = (notifications.limit_exceeded(job, down, event.sentence, event.at),) if is_new else ()
     return Step(job.status, f"goes on: {event.sentence}", {"downtime": down}, orders)
 
 

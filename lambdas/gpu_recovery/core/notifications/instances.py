@@ -224,7 +224,10 @@ def mps_daemon_down(instance: Instance, incident_id: str, reason: str) -> Notify
         Part.EVIDENCE: [f"ECS reports ACCELERATED_COMPUTE as IMPAIRED: {reason}", *_record_evidence(instance)],
         Part.DONE: ["The instance stays in use, because ranks with whole GPUs need no MPS daemon. No GPU is checked."],
         Part.NEXT: ["When ECS reports ACCELERATED_COMPUTE as OK, a message follows."],
-        Part.YOU: ["If tasks share GPUs on it, restart the daemon there:", "sudo systemctl restart nvidia-mps"],
+        Part.YOU: [
+            "If tasks share GPUs on it, restart the daemon there with: sudo systemctl restart nvidia-mps",
+            typed(f"instances {instance.instance_id}", "its history"),
+        ],
         Part.IDS: _ids(instance, incident_id),
     }
     return _incident_message(instance, incident_id, Severity.SEV3, "its MPS daemon does not answer", parts)
@@ -237,7 +240,7 @@ def mps_daemon_back(instance: Instance, reason: str) -> NotifyOperator:
         Part.EVIDENCE: ["ECS no longer reports ACCELERATED_COMPUTE as IMPAIRED.", *_record_evidence(instance)],
         Part.DONE: [f"Nothing. The status of the instance did not change: {reason}."],
         Part.NEXT: ["The incident is closed."],
-        Part.YOU: ["No action is needed."],
+        Part.YOU: ["No action is needed.", typed(f"instances {instance.instance_id}", "its history")],
         Part.IDS: _ids(instance, instance.incident_id),
     }
     return _resolved_message(instance, "its MPS daemon answers again", parts)

@@ -93,10 +93,17 @@ def limit_passed(job: Job, down: Downtime, now: datetime) -> NotifyOperator:
     return _message(job, down, f"{job.job_id}: recovery contract not kept, still down", parts)
 
 
-def limit_exceeded(job: Job, down: Downtime, now: datetime) -> NotifyOperator:
-    """Return the message that a downtime that is over exceeded the contract. No other message is sent at its end."""
+def limit_exceeded(job: Job, down: Downtime, reason: str, now: datetime) -> NotifyOperator:
+    """Return the message that a downtime that is over exceeded the contract. No other message is sent at its end.
+
+    Args:
+        job: the record before the decision.
+        down: the downtime, which has ended.
+        reason: what shows that the job trains again.
+        now: time of the decision.
+    """
     parts = {
-        Part.WHAT: [f"Job {of_user(job)} trains again, later than its recovery contract allows."],
+        Part.WHAT: [f"Job {of_user(job)} trains again, later than its recovery contract allows: {reason}."],
         Part.EVIDENCE: bill_lines(job.spec, down, now),
         Part.DONE: ["Its ranks were started again, and continue from their last checkpoint."],
         Part.NEXT: ["Nothing follows. The next downtime has a bill of its own."],

@@ -110,6 +110,12 @@ class Entry:
         """Return the number of instances that the job has; of a waiting job, the largest number that it asks for."""
         return len(self.instances) if self.nodes_min and not self.waits else self.nodes
 
+    def avoids(self, policy: RecoveryPolicy, now: datetime) -> tuple[str, ...]:
+        """Return the instances that a narrow job uses last. It does not grow onto them until its run is stable."""
+        if not self.narrow or self.running_at is None or self.running_at + duration(policy.stable_run_s) <= now:
+            return ()
+        return tuple(sorted(self.suspects))
+
     def grows_at(self, policy: RecoveryPolicy) -> datetime | None:
         """Return from when the job may be relaunched on more instances; None if it may not."""
         is_stopped_never = self.observed or policy.observe_only
@@ -237,7 +243,7 @@ def running_job(
         nodes_max=entry.nodes,
         grows_at=entry.grows_at(policy),
         growing=entry.grows,
-        avoids=tuple(sorted(entry.suspects)) if entry.narrow else (),
+        avoids=entry.avoids(policy, now),
     )
 
 

@@ -153,7 +153,8 @@ class RunningJob:
     nodes_max:      the largest number of instances of an elastic job.
     grows_at:       from when an elastic job with fewer instances may be relaunched on more; None: it may not.
     growing:        an elastic job is being relaunched on more instances.
-    avoids:         instances onto which the job does not grow unless they have been repaired since it runs.
+    avoids:         instances onto which the job does not grow unless they have been repaired since it runs; none after
+                    a stable run.
     leaving:        the job is already ending or being suspended; `for_job` is the job that it leaves for, or "".
     """
 
