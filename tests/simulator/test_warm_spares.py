@@ -12,7 +12,9 @@ from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model import describe
 from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.log_output import LogStory
+from simulator.faults.operators import DeregisteredByHand
 from simulator.world import World
 
 POLICY = replace(PRESETS[Preset.ADAPTIVE], restart_in_place=True, pending_retry_s=1, warm_spares=1)
@@ -233,3 +235,22 @@ def test_a_warm_spare_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:
     world.until(lambda: not any(job_id in one.claims for one in world.instances()), "a claim is left", 1_200)
     world.let_pass(600)
     world.check_end()
+
+
+def test_a_warm_spare_that_ecs_has_forgotten_keeps_its_claim() -> None:
+    """A forced deregistration ends no container. Before, the GPUs were free as soon as ECS had forgotten the task."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    sick = world.cluster.instances[spare.instance_id]
+    sick.reboot_behaviour = RebootBehaviour.IGNORED
+    number = [machine.instance_id for machine in world.model_instances()].index(sick.instance_id)
+    DeregisteredByHand(at_s=0, machines=(number,), registers_every_s=0).strike(world)
+    world.let_pass(60)
+    world.cancel(job_id)
+    world.let_pass(4_200)  # ECS forgets a stopped task after about an hour
+    assert spare.runs and not world.actions.describe_tasks([spare.task_id])
+    assert world.instance(sick).claims[job_id].attempt == 1
+    world.fleet.terminate(sick)
+    world.until(lambda: not world.instance(sick).claims, "its claim is left", 120)
+    world.until(world.is_quiet, "a command is left", 600)
+    assert world.job(job_id).spares == ()
