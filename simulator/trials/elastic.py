@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpu_recovery.core.job.adoption import Adoption
 
 from simulator.cloud.workloads import NoticeBehaviour
-from simulator.faults import instances, operators
+from simulator.faults import instances
 from simulator.faults.schedule import TimedFault
 from simulator.trials import generator, in_place
 from simulator.trials.scenario import ClusterOf, JobOf, Scenario
@@ -41,9 +41,6 @@ def scenario_of(seed: int) -> Scenario:
     scenario = generator.scenario_of(seed)
     if seed % IN_PLACE_EVERY == 0:
         scenario = in_place.scenario_of(seed)
-        # A forced deregistration of a hung instance with a held rank breaks I1 in runs without elastic jobs, too.
-        kept = (fault for fault in scenario.faults if not isinstance(fault, operators.DeregisteredByHand))
-        scenario = replace(scenario, faults=tuple(kept))
     policy = {
         **scenario.cluster.policy,
         "elastic_wait_s": draw.choice((0, 0, 60, 120)),

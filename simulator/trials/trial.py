@@ -173,6 +173,7 @@ def _act_as_operator(world: World) -> None:
                 if task.instance_id in world.fleet.stuck:
                     _end_by_hand(world, task.instance_id)
         _terminate_orphans(world)
+    _terminate_last_holders(world)
     for job in world.jobs():
         # Only operators notice an instance from which neither agent reports: the README says so.
         hosts = [world.cluster.instances[instance_id] for instance_id in job.instances if instance_id]
@@ -195,6 +196,18 @@ def _terminate_orphans(world: World) -> None:
     for record in world.instances():
         if any(rank.job_id in observed for rank in record.orphaned_ranks):
             world.transcript.happened(f"a person terminates {record.instance_id}, which may run an orphan")
+            world.fleet.terminate(world.cluster.instances[record.instance_id])
+
+
+def _terminate_last_holders(world: World) -> None:
+    """Terminate the quarantined instances that may still run a container of a job that has ended, as the mail asks.
+
+    The product has done everything that it can: no reboot has ended the container. The release of the GPUs waits.
+    """
+    waiting = {job.job_id for job in world.jobs() if job.status in TERMINAL and job.commands}
+    for record in world.instances() if waiting else ():
+        if record.needs_operator and waiting & record.claims.keys():
+            world.transcript.happened(f"a person terminates {record.instance_id}, as the mail asks")
             world.fleet.terminate(world.cluster.instances[record.instance_id])
 
 

@@ -246,6 +246,14 @@ def test_the_quota_bounds_the_width() -> None:
 
 
 @pytest.mark.slow
+def test_a_held_rank_on_a_hung_instance_without_a_registration_keeps_its_gpus() -> None:
+    """A person deregisters both instances of a gang by force, and one ignores its reboot. An operator terminates it."""
+    played = play(elastic.scenario_of(42), generator.in_passing(42), begun=elastic.commands_of(42) or (lambda _: None))
+    assert not played.violations, played.violations
+    assert "as the mail asks" in played.world.transcript.text()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", tiers.seeds(200, default=9))
 def test_no_invariant_breaks_whatever_is_lost_late_or_broken(seed: int) -> None:
     """No quota is exceeded, no place is lost, and every rank knows the width of its attempt."""

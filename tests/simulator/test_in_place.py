@@ -13,11 +13,13 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model import describe
-from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.log_output import LogStory
 from simulator.cloud.task_environment import environment
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.delivery import PROMPT_S, Envelope
+from simulator.faults.operators import DeregisteredByHand
 from simulator.trials import generator, in_place
 from simulator.trials.trial import play
 from simulator.world import World
@@ -422,3 +424,61 @@ def test_a_held_task_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:
     world.until(lambda: world.fleet.boots[sick.instance_id] == 1, "it is not rebooted", 3_600)
     world.until(lambda: not world.instance(sick).claims, "its claim is left", 1_200)
     succeeds(world, job_id)
+
+
+FORGOTTEN_S = 4_200.0
+"""Seconds after which ECS has forgotten a stopped task. It forgets a stopped task after about an hour."""
+
+
+def deregister(world: World, instance_id: str, registers_every_s: float = 0) -> ModelInstance:
+    """Deregister the instance by force. It ignores the reboot that follows. Return it."""
+    sick = world.cluster.instances[instance_id]
+    sick.reboot_behaviour = RebootBehaviour.IGNORED
+    number = [machine.instance_id for machine in world.model_instances()].index(instance_id)
+    DeregisteredByHand(at_s=0, machines=(number,), registers_every_s=registers_every_s).strike(world)
+    return sick
+
+
+@pytest.mark.parametrize(("canceled", "registers_every_s"), [(False, 0), (True, 0), (True, 30)])
+def test_a_held_task_that_ecs_has_forgotten_keeps_its_claim(canceled: bool, registers_every_s: float) -> None:
+    """A forced deregistration ends no container. Before, the GPUs were free as soon as ECS had forgotten the task."""
+    world, job_id = running(policy=replace(POLICY, container_hold_s=86_400, pending_retry_s=60))
+    orphan = world.rank(job_id, 1)
+    world.exit(job_id, 1, 1)
+    world.until_status(job_id, JobStatus.RECOVERING)
+    sick = deregister(world, world.job(job_id).instances[1], registers_every_s)
+    if canceled:
+        world.cancel(job_id)
+    else:
+        runs_again(world, job_id)
+        assert sick.instance_id not in world.job(job_id).instances
+    world.let_pass(FORGOTTEN_S)
+    assert orphan.runs and not world.actions.describe_tasks([orphan.task_id])
+    assert world.instance(sick).claims[job_id].attempt == 1
+    assert not [step for step in world.calls("StopTask") if step.given["task"] == orphan.task_id]
+    world.fleet.terminate(sick)
+    world.until(lambda: not world.instance(sick).claims, "its claim is left", 120)
+    if not canceled:
+        succeeds(world, job_id)
+    world.until(world.is_quiet, "a command is left", 600)
+
+
+def test_a_held_task_whose_claim_a_refused_launch_took_over_keeps_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim names the second attempt, and the container the first. The instance is deregistered in between."""
+    world, job_id = running(nnodes=3, policy=replace(POLICY, container_hold_s=86_400))
+    claim, refused = world.store.claim_instance, []
+
+    def claim_instance(instance_id: str, *given: Any) -> bool:
+        if refused or instance_id != world.job(job_id).instances[2]:
+            return claim(instance_id, *given)
+        refused.append(deregister(world, world.job(job_id).instances[0]))
+        return False
+
+    orphan = world.rank(job_id, 0)
+    monkeypatch.setattr(world.store, "claim_instance", claim_instance)
+    world.exit(job_id, 1, 1)
+    world.until(lambda: bool(refused), "no second attempt", 300)
+    world.let_pass(600)
+    assert orphan.runs and world.instance(refused[0]).claims[job_id].attempt == 2
+    world.fleet.terminate(refused[0])
+    world.until(lambda: not world.instance(refused[0]).claims, "its claim is left", 120)

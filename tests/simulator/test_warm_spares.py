@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model import describe
 from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.log_output import LogStory
+from simulator.faults.delivery import PROMPT_S, Envelope
+from simulator.faults.operators import DeregisteredByHand
 from simulator.world import World
 
 POLICY = replace(PRESETS[Preset.ADAPTIVE], restart_in_place=True, pending_retry_s=1, warm_spares=1)
@@ -233,3 +237,62 @@ def test_a_warm_spare_that_cannot_be_stopped_is_ended_by_a_reboot() -> None:
     world.until(lambda: not any(job_id in one.claims for one in world.instances()), "a claim is left", 1_200)
     world.let_pass(600)
     world.check_end()
+
+
+@pytest.mark.parametrize("canceled", [False, True])
+def test_a_warm_spare_that_ecs_has_forgotten_keeps_its_claim(canceled: bool) -> None:
+    """A forced deregistration ends no container. Before, the GPUs were free as soon as ECS had forgotten the task."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    sick = world.cluster.instances[spare.instance_id]
+    sick.reboot_behaviour = RebootBehaviour.IGNORED
+    number = [machine.instance_id for machine in world.model_instances()].index(sick.instance_id)
+    DeregisteredByHand(at_s=0, machines=(number,), registers_every_s=0).strike(world)
+    world.let_pass(60)
+    if canceled:
+        world.cancel(job_id)
+    world.let_pass(4_200)  # ECS forgets a stopped task after about an hour
+    assert spare.runs and not world.actions.describe_tasks([spare.task_id])
+    assert world.instance(sick).claims[job_id].attempt == 1
+    world.fleet.terminate(sick)
+    world.until(lambda: not world.instance(sick).claims, "its claim is left", 120)
+    if not canceled:
+        succeeds(world, job_id)
+    world.until(world.is_quiet, "a command is left", 600)
+    assert world.job(job_id).spares == ()
+
+
+@pytest.mark.parametrize("outage_s", [0, 4_500])
+def test_a_warm_spare_whose_end_is_lost_is_replaced(outage_s: int) -> None:
+    """The poll of the job finds the end. After an outage of more than an hour ECS has forgotten the task."""
+    lost = set[str]()
+
+    def deliver(envelope: Envelope) -> tuple[float, ...]:
+        return () if envelope.get("detail", {}).get("taskArn") in lost else (PROMPT_S,)
+
+    world, job_id = running(delivery=deliver)
+    (ended,) = spares(world, job_id)
+    lost.add(ended.arn)
+    world.asleep["reconciler"] = world.timeline.now + timedelta(seconds=outage_s)
+    world.fleet.ranks.give_up(ended.task_id)
+    world.let_pass(outage_s + 300)
+    assert ended.task_id not in {spare.task_id for spare in world.job(job_id).spares}
+    world.until(lambda: len(spares(world, job_id)) == 1, "no new spare", 900)
+    succeeds(world, job_id)
+
+
+def test_a_warm_spare_whose_description_cannot_be_read_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ECS shows something else than before. That is no end of the container."""
+    world, job_id = running()
+    (spare,) = spares(world, job_id)
+    whole = world.actions.describe_tasks
+
+    def spoilt(task_ids: Any, unreadable: Any = None) -> Any:
+        if unreadable is not None and spare.task_id in task_ids:
+            unreadable.append(ValueError("an unknown status"))
+        return tuple(fact for fact in whole(task_ids, unreadable) if fact.task_id != spare.task_id)
+
+    monkeypatch.setattr(world.actions, "describe_tasks", spoilt)
+    monkeypatch.setattr(world.actions, "tasks_started_by", lambda started_by: ())
+    world.let_pass(600)
+    assert [one.task_id for one in world.job(job_id).spares] == [spare.task_id]

@@ -12,11 +12,12 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import stopped_event
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.held_ranks import container_hold_s
-from gpu_recovery.core.job.record import TERMINAL, Job
+from gpu_recovery.core.job.record import TERMINAL, Job, WarmSpare
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, TaskFact
 from gpu_recovery.execution.context import ExecutionContext, FollowUp
+from gpu_recovery.execution.task_ownership import may_run_on
 from gpu_recovery.ports.store import Store
 
 UNSTARTED = "its container ended before the attempt had started there"
@@ -73,7 +74,7 @@ def end_held_tasks(
     """Stop the held tasks on the instances of the command. Return the instances on which one has not ended yet.
 
     ECS is asked first: the event of an end may have been lost. A task that ECS does not describe has ended only if ECS
-    does not list it either.
+    does not list it either. A forced deregistration ends no task (`may_run_on`), also when ECS has forgotten the task.
     """
     if not may_have_held_tasks(job, context.policy):
         return frozenset()
@@ -84,11 +85,11 @@ def end_held_tasks(
     facts = {fact.task_id: fact for fact in context.actions.describe_tasks(list(ours))} if ours else {}
     # The container of a held task was started by this or by any earlier attempt.
     listed = listed_tasks(context, job, range(1, last + 1)) if ours.keys() - facts.keys() else frozenset()
-    ended = [task for name, task in ours.items() if (has_ended(facts[name]) if name in facts else name not in listed)]
+    ended = [task for task in ours.values() if is_over(context.store, job.job_id, task, facts, listed)]
     for task in ended:
         context.store.add_stopped(job.job_id, task.attempt, task.rank, None)
     left = {name: task for name, task in ours.items() if task not in ended}
-    to_stop = [name for name in left if not is_stopped(facts.get(name))]
+    to_stop = [name for name in left if (not is_stopped(facts[name]) if name in facts else name in listed)]
     if to_stop:
         context.actions.stop_tasks(to_stop, reason)
     return frozenset(task.instance_id for task in left.values())
@@ -100,9 +101,26 @@ def listed_tasks(context: ExecutionContext, job: Job, attempts: Iterable[int]) -
     return frozenset(task_id for name in names for task_id in context.actions.tasks_started_by(name))
 
 
-def is_stopped(fact: TaskFact | None) -> bool:
+def is_stopped(fact: TaskFact) -> bool:
     """Return whether ECS is already asked to stop the task."""
-    return fact is not None and fact.desired_status == LastStatus.STOPPED
+    return fact.desired_status == LastStatus.STOPPED
+
+
+def is_over(
+    store: Store, job_id: str, container: HeldTask | WarmSpare, facts: Mapping[str, TaskFact], listed: Collection[str]
+) -> bool:
+    """Return whether the container has ended, so that its GPUs are free.
+
+    Args:
+        store: the store.
+        job_id: the job of the container.
+        container: the held task or the warm spare.
+        facts: the tasks that ECS describes, by task id.
+        listed: the ids of the tasks that ECS lists, at least if ECS does not describe the container.
+    """
+    fact = facts.get(container.task_id)
+    runs = container.task_id in listed if fact is None else fact.last_status != LastStatus.STOPPED
+    return not runs and not may_run_on(store, fact, job_id, container.attempt, container.instance_id)
 
 
 def has_ended(fact: TaskFact) -> bool:

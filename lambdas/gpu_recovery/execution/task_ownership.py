@@ -66,14 +66,15 @@ def may_run_on(store: Store, fact: TaskFact | None, job_id: str, attempt: int, i
 
     Args:
         fact: the STOPPED task; None if ECS no longer knows it.
+        attempt: the attempt of the rank. A later attempt may have taken over the claim of a container that was held.
     """
     if fact is not None and not fact.is_orphaned:
         return False
     record = store.load_instance(instance_id) if instance_id else None
     claim = record.claims.get(job_id) if record is not None else None
-    if record is None or claim is None or claim.attempt != attempt:
+    if record is None or claim is None or claim.attempt < attempt:
         return False
-    return fact is not None or RankOnInstance(job_id, attempt) in record.orphaned_ranks
+    return fact is not None or RankOnInstance(job_id, claim.attempt) in record.orphaned_ranks
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------

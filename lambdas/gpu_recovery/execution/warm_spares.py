@@ -6,7 +6,7 @@ is no rank of the plan of that attempt. Its claim is that of the job. So its GPU
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
@@ -20,7 +20,7 @@ from gpu_recovery.core.launch_signature import has_signature, launch_signature
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
-from gpu_recovery.execution.held_tasks import HeldTask, has_ended, is_stopped, listed_tasks
+from gpu_recovery.execution.held_tasks import HeldTask, is_over, is_stopped, listed_tasks
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import Refusal
@@ -96,13 +96,22 @@ def is_task_of(store: Store, job: Job, spare: WarmSpare, fact: TaskFact) -> bool
 
 
 def observe_spares(context: ExecutionContext, job: Job) -> tuple[FollowUp, ...]:
-    """Ask ECS about the warm spares of a job, and return what its record lacks."""
-    known = [spare for spare in job.spares if spare.task_id]
-    facts = {fact.task_id: fact for fact in context.actions.describe_tasks([spare.task_id for spare in known], [])}
+    """Ask ECS about the warm spares of a job, and return what its record lacks.
+
+    ECS forgets a stopped task after about an hour. So a container that ECS neither describes nor lists has ended. A
+    description that cannot be read says nothing.
+    """
+    known, unreadable = [spare for spare in job.spares if spare.task_id], list[Exception]()
+    described = context.actions.describe_tasks([spare.task_id for spare in known], unreadable)
+    facts = {fact.task_id: fact for fact in described}
+    if unreadable:
+        known = [spare for spare in known if spare.task_id in facts]
+    unknown = {spare.attempt for spare in known if spare.task_id not in facts}
+    listed = listed_tasks(context, job, sorted(unknown))
     told: list[FollowUp] = []
     for spare in known:
         fact = facts.get(spare.task_id)
-        if fact is not None and has_ended(fact):
+        if is_over(context.store, job.job_id, spare, facts, listed):
             told.append(FollowUp(job.job_id, ended_event(context, job, spare, "its container has ended")))
         elif fact is not None and fact.last_status == LastStatus.RUNNING and not spare.runs:
             seen = events.SpareSeen(
@@ -135,19 +144,17 @@ def end_spares(
     }
     unknown = {spare.attempt for spare in ours if spare.task_id and spare.task_id not in facts}
     listed = listed_tasks(context, job, sorted(unknown))
-    left = [spare for spare in ours if not spare.task_id or _may_run(spare, facts, listed)]
-    to_stop = [spare.task_id for spare in left if spare.task_id and not is_stopped(facts.get(spare.task_id))]
+    left = [
+        spare for spare in ours if not spare.task_id or not is_over(context.store, job.job_id, spare, facts, listed)
+    ]
+    left_ids = [spare.task_id for spare in left if spare.task_id]
+    to_stop = [name for name in left_ids if (not is_stopped(facts[name]) if name in facts else name in listed)]
     if to_stop:
         context.actions.stop_tasks(to_stop, reason)
     told = [
         FollowUp(job.job_id, ended_event(context, job, spare, "it was ended")) for spare in ours if spare not in left
     ]
     return frozenset(spare.instance_id for spare in left), tuple(told)
-
-
-def _may_run(spare: WarmSpare, facts: Mapping[str, TaskFact], listed: Collection[str]) -> bool:
-    fact = facts.get(spare.task_id)
-    return spare.task_id in listed if fact is None else not has_ended(fact)
 
 
 def tasks_to_use(job: Job, attempt: int) -> dict[str, HeldTask]:

@@ -22,6 +22,7 @@ from gpu_recovery.core.cluster_snapshot import gpus_kept, is_usable, snapshot_of
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.growth import may_grow
@@ -85,20 +86,23 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""}, term)
     snapshot = reading.snapshot
     if not snapshot.waiting and not may_grow(snapshot.running, now):
-        warm_spares.offer(recovery, reading.asking(by))
         times = [at for at in (reading.first_cool_down, reading.first_growth) if at is not None]
         recovery.store.save_pass(LastPass(term, now, min(times, default=None)))
+        _log(recovery, warm_spares.offer(recovery, reading.asking(by)))
         return PassResult(reading, at=now)
     placement = place(snapshot, recovery.policy, now)
-    stop_failures = stop_checks(recovery, placement)
-    placement = _without_warm_spares(recovery, reading, placement, by)
+    failures = stop_checks(recovery, placement)
+    recalled, not_recalled = warm_spares.recall(recovery, reading.entries, placement)
+    failures += not_recalled
+    if recalled:
+        placement = replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
     try:
         counts = snapshot.limits.counts_jobs
         answers = (*_placement_events(placement, placed, term, now, counts), *wait_events[:WAIT_EVENTS_MAX])
-        failures = stop_failures + run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
+        failures += run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
     except TermOver:
         # A later pass has begun, and has read every change of this one; or the pass of the Ray pool has placed a job.
         # Then the time of this pass is missing, so the next tick runs it again.
@@ -123,20 +127,15 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
         times.append(now)  # a job on Ray may not want the place any more: each tick looks again
     left = len(snapshot.waiting) - deliveries.placed
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left, since))
-    for failure in failures:
-        recovery.decision_log.placement_failed(failure)
+    if not (recalled or snapshot.waiting or placement.growths):
+        failures += warm_spares.offer(recovery, reading.asking(by))
+    _log(recovery, failures)
     return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left, at=now)
 
 
-def _without_warm_spares(
-    recovery: Recovery, reading: QueueReading, placement: Placement, by: Collection[str]
-) -> Placement:
-    """Return the placement after warm spares have given way to it. If nothing needs instances, some are offered."""
-    if warm_spares.recall(recovery, reading.entries, placement):
-        return replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
-    if not reading.snapshot.waiting and not placement.growths:
-        warm_spares.offer(recovery, reading.asking(by))
-    return placement
+def _log(recovery: Recovery, failures: Iterable[Exception]) -> None:
+    for failure in failures:
+        recovery.decision_log.placement_failed(failure)
 
 
 class _Deliveries:
@@ -275,8 +274,10 @@ def read(recovery: Recovery, changed: Collection[str] = (), term: int | None = N
     instance_ids = [name for name in changed if INSTANCE_ID.fullmatch(name)]
     unreadable: list[Exception] = []
     entries = {entry.job_id: entry for entry in store.load_queue(unreadable)}
-    for job_id in sorted(set(changed) - set(instance_ids)):
-        job = store.load_job(job_id)
+    changed_jobs: dict[str, Job | None] = {}
+    names = sorted(set(changed) - set(instance_ids))
+    unreadable += run_each(lambda name: changed_jobs.update({name: store.load_job(name)}), names)
+    for job_id, job in changed_jobs.items():
         instance_ids += () if job is None else filter(None, job.instances)  # the job may just have given them back
         entry = entry_of(job) if job is not None else None
         if entry is not None:

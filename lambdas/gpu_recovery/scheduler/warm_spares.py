@@ -20,39 +20,45 @@ from gpu_recovery.core.policy import duration
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
 from gpu_recovery.core.state_machine import DecisionContext
+from gpu_recovery.partial_failures import run_each
 from gpu_recovery.recovery import Recovery
 
 _SHORT_OF_GPUS = (RejectionKind.GPUS, RejectionKind.HELD, RejectionKind.ROOM)
 """What a waiting job lacks if instances that are released may help."""
 
 
-def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
-    """Offer idle instances to those of these jobs that lack warm spares. Return the number of offers.
+def offer(recovery: Recovery, asking: Iterable[Entry]) -> list[Exception]:
+    """Offer idle instances to those of these jobs that lack warm spares.
 
     Only instances whose agent has reported lately are offered: the agent starts a rank in the container.
+
+    Returns:
+        The failures of single jobs and instances. The others were handled, and a job asks again with its next poll.
     """
     able = [
         entry.job_id
         for entry in asking
         if entry.works and not entry.narrow and (entry.asks_spares or recovery.policy.warm_spares)
     ]
-    loaded = (recovery.store.load_job(name) for name in able)
+    loaded: list[Job | None] = []
+    failures = run_each(lambda name: loaded.append(recovery.store.load_job(name)), able)
     context = DecisionContext(recovery.policy, recovery.clock())
     jobs = [job for job in loaded if job is not None and warm_spares.missing(job, context)]
-    jobs = _with_wrapper(recovery, jobs)
+    jobs = _with_wrapper(recovery, jobs, failures)
     if not jobs:
-        return 0
-    listed = recovery.store.instances_in((InstanceStatus.AVAILABLE,), [])
+        return failures
+    listed = recovery.store.instances_in((InstanceStatus.AVAILABLE,), failures)
     idle = {one.instance_id: one for one in listed if is_usable(one) and not one.claims and not one.reserved_for}
     recent = recovery.clock() - duration(recovery.policy.suspect_s)
-    beats = recovery.store.load_heartbeats(sorted(idle)) if idle else {}
+    beats = recovery.store.load_heartbeats(sorted(idle), failures) if idle else {}
     idle = {name: one for name, one in idle.items() if name in beats and beats[name].seen_at >= recent}
-    offers = 0
-    for job in jobs:
+
+    def offer_to(job: Job) -> None:
         chosen = _chosen(job, idle, context.now)[: warm_spares.missing(job, context)]
         if not chosen:
-            continue
-        offers += 1
+            return
+        for one in chosen:
+            del idle[one.instance_id]
         offered = events.SparesOffered(
             at=recovery.clock(),
             attempt=job.attempt,
@@ -60,17 +66,17 @@ def offer(recovery: Recovery, asking: Iterable[Entry]) -> int:
             epochs=tuple(one.epoch for one in chosen),
         )
         recovery.handle(job.job_id, offered)
-        idle = {name: one for name, one in idle.items() if one not in chosen}
-    return offers
+
+    return [*failures, *run_each(offer_to, jobs)]
 
 
-def _with_wrapper(recovery: Recovery, jobs: Sequence[Job]) -> list[Job]:
+def _with_wrapper(recovery: Recovery, jobs: Sequence[Job], unreadable: list[Exception]) -> list[Job]:
     """Return the jobs whose rank 0 runs in `gpu-recovery-run`, by the report of its agent.
 
     In a container without the wrapper nothing would wait: the command of the job would run as one rank too many.
     """
     hosts = sorted({job.instances[0] for job in jobs if job.instances})
-    beats = recovery.store.load_heartbeats(hosts) if hosts else {}
+    beats = recovery.store.load_heartbeats(hosts, unreadable) if hosts else {}
     return [job for job in jobs if job.instances and _holds(beats.get(job.instances[0]), job)]
 
 
@@ -97,12 +103,14 @@ def _chosen(job: Job, idle: Mapping[str, ListedInstance], now: datetime) -> list
     )
 
 
-def recall(recovery: Recovery, entries: Mapping[str, Entry], placement: Placement) -> int:
-    """Recall all warm spares if a job waits for GPUs. Return the number of jobs that had some."""
+def recall(recovery: Recovery, entries: Mapping[str, Entry], placement: Placement) -> tuple[int, list[Exception]]:
+    """Recall all warm spares if a job waits for GPUs. Return the number of jobs that had some, and the failures."""
     first = next((one.job_id for one in placement.rejected if one.short_of in _SHORT_OF_GPUS), "")
     first = first or next((one.for_job for one in placement.suspensions), "")
     owners = [entry for entry in entries.values() if entry.spares and not entry.waits] if first else []
-    for entry in owners:
-        why = f"{first} waits for GPUs"
+    why = f"{first} waits for GPUs"
+
+    def recall_from(entry: Entry) -> None:
         recovery.handle(entry.job_id, events.SparesRecalled(at=recovery.clock(), attempt=entry.attempt, sentence=why))
-    return len(owners)
+
+    return len(owners), run_each(recall_from, owners)
