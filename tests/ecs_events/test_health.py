@@ -11,7 +11,7 @@ from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.instance.standing_quarantine import Quarantine
+from gpu_recovery.core.instance.record_parts import Quarantine
 
 from tests.aws.described_instances import ec2_status
 from tests.aws.ecs_events import ours

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.core.instance.idle_check_record import IdleCheck
 from gpu_recovery.core.instance.record import CheckRun, InstanceStatus, ListedInstance
+from gpu_recovery.core.instance.record_parts import IdleCheck
 from gpu_recovery.core.policy import PRESETS, PolicyInvalid, Preset, RecoveryPolicy, policy_from
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.priority import Priority

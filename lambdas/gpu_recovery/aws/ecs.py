@@ -17,7 +17,6 @@ from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.clients import client, is_no_answer
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.missing_permissions import missing_permission, unassumed_role
 from gpu_recovery.aws.parallel_calls import CallRate, in_parallel
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
@@ -306,6 +305,8 @@ def _refused_or_raised(error: ClientError) -> str | Refusal:
         if not ids:
             raise error
         return str(ids[0]).rsplit("/", 1)[-1]
+    from gpu_recovery.aws.missing_permissions import missing_permission, unassumed_role  # noqa: PLC0415 - a rare error
+
     if sentence := unassumed_role(code, message):
         return Refusal(f"{sentence} ({code}: {message})", lasting=True)
     if lacks := missing_permission(code, message):

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from gpu_recovery.aws.ecs_health import health_reports
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of, time_of
-from gpu_recovery.aws.gpu_devices import gpu_sharing
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.task import ContainerFact, TaskFact
 
@@ -125,10 +124,13 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
         raise EventUnreadable("ec2InstanceId", f"must be the id of an instance, not {instance_id[:80]!r}")
     attributes = fields.pairs("attributes")
     free = _gpus(fields, "remainingResources") if detail.get("remainingResources") else None
-    sharing = gpu_sharing(fields)
-    if sharing is not None:
-        free = sharing.idle if free is None else min(free, sharing.idle)
-    shared = sharing.shared if sharing is not None else None
+    shared: int | None = None
+    if detail.get("gpuDevices"):
+        from gpu_recovery.aws.gpu_devices import gpu_sharing  # noqa: PLC0415 - few instances support GPU sharing
+
+        if (sharing := gpu_sharing(fields)) is not None:
+            free = sharing.idle if free is None else min(free, sharing.idle)
+            shared = sharing.shared
     return instance_id, InstanceObserved(
         at=fields.time("updatedAt") or now,
         ecs_version=fields.whole("version") or 0,

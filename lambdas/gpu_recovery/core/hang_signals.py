@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.core.policy import HangAction, RecoveryPolicy
-from gpu_recovery.core.progress_timeout import BACKOFF_FACTOR, BACKOFFS_MAX
+from gpu_recovery.core.progress_timeout import BACKOFF_FACTOR, BACKOFFS_MAX, QUIET_S
 from gpu_recovery.core.rank_activity import RankActivity
 
-QUIET_S = 90.0
-"""Seconds for which every rank must be quiet, and again between the notice of a hang and the stop for it."""
 WORKING_QUIET_S = 1_800.0
-"""The same, if a rank of the gang may save or load: as long as idle GPUs of a job without reports may be."""
+"""Seconds instead of `QUIET_S` if a rank of the gang may save or load. Idle GPUs of a job without reports may last as
+long."""
 TRAINED_S = 300.0
 """Seconds for which every rank must have trained before. A first compilation does not count as training."""
 PAUSE_FACTOR = 2.0
@@ -56,11 +54,6 @@ class HangSigns:
     sentence: str
     quiet_s: float
     suspect: int | None
-
-
-def is_judged(policy: RecoveryPolicy) -> bool:
-    """Return whether ranks are judged by their activity."""
-    return policy.diagnose and policy.hang_without_progress is not HangAction.OFF
 
 
 def rank_limit_s(activity: RankActivity) -> float:

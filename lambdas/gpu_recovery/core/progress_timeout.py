@@ -12,6 +12,8 @@ the job for a hang multiplies the timeout by `BACKOFF_FACTOR`. The stops are for
 much longer than the runs that were stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a
 bounded number of attempts: a later attempt gets over the phase, and its length is known from then on. A timeout in the
 specification of the job replaces all of this.
+
+A job that reports no progress is judged by the activity of its ranks, if the policy asks for it (`hang_signals.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Iterable
 
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.policy import HangAction, RecoveryPolicy
 
 STEPS_MIN = 20
 """Steps after the warm-up of the library that must be known before the timeout follows them."""
@@ -37,6 +39,13 @@ FORMER_MAX = 20
 """Former attempts whose longest step counts. They are read only when the job is about to be stopped."""
 BACKOFFS_MAX = 10
 """Stops for a hang that lengthen the timeout at most. The power stays small."""
+QUIET_S = 90.0
+"""Seconds for which every rank must be quiet, and again between the notice of a hang and the stop for it."""
+
+
+def is_judged(policy: RecoveryPolicy) -> bool:
+    """Return whether ranks are judged by their activity."""
+    return policy.diagnose and policy.hang_without_progress is not HangAction.OFF
 
 
 @frozen_dataclass()

@@ -14,7 +14,6 @@ from gpu_recovery.core.job.rank_overrides import OVERRIDES_CHARACTERS_MAX, chara
 from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.stop_timeout import too_long
-from gpu_recovery.core.notifications import adoption
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.ecs_events.notify_once import notify_once
@@ -60,7 +59,9 @@ def _adopt(recovery: Recovery, spec: JobSpec, identity: TaskIdentity, definition
     decision = state_machine.adopted(identity.job_id, spec, hands_off, recovery.policy, recovery.clock())
     recovery.create_job(decision, "")
     if definition is not None and (reason := too_long(definition, recovery.policy)):
-        notify_once(recovery, adoption.stop_timeout_too_long(identity.job_id, spec.task_definition, reason))
+        from gpu_recovery.core.notifications.adoption import stop_timeout_too_long  # noqa: PLC0415 - a rare message
+
+        notify_once(recovery, stop_timeout_too_long(identity.job_id, spec.task_definition, reason))
     return recovery.store.load_job(identity.job_id) or decision.record
 
 
@@ -114,4 +115,6 @@ def _is_newer(fact: TaskFact, record: Job) -> bool:
 def _refuse(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, reason: str, over: int = 0) -> None:
     """Notify operators once, as soon as the task runs."""
     if fact.last_status == LastStatus.RUNNING:
-        notify_once(recovery, adoption.adoption_refused(identity.job_id, fact.task_id, reason, over))
+        from gpu_recovery.core.notifications.adoption import adoption_refused  # noqa: PLC0415 - a rare message
+
+        notify_once(recovery, adoption_refused(identity.job_id, fact.task_id, reason, over))

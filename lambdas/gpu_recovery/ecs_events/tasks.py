@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.notifications import foreign_tasks
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
 from gpu_recovery.ecs_events.held_tasks import held_task_ended
@@ -42,7 +41,9 @@ def task_changed(recovery: Recovery, fact: TaskFact) -> None:
     if owner is Owner.UNKNOWN:
         raise TryAgainSoon(_not_recorded(fact))
     if owner is Owner.FOREIGN or fact.rank is None:
-        notify_once(recovery, foreign_tasks.foreign_task(job_id, attempt, fact.rank, fact.task_id))
+        from gpu_recovery.core.notifications.foreign_tasks import foreign_task  # noqa: PLC0415 - a rare message
+
+        notify_once(recovery, foreign_task(job_id, attempt, fact.rank, fact.task_id))
         return
     rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, known.instance_id)
     if known.can_be_held and fact.last_status == LastStatus.STOPPED:
@@ -65,7 +66,9 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
     if owner is Owner.UNKNOWN:
         raise TryAgainSoon(_not_recorded(fact))
     if owner is Owner.FOREIGN:
-        notify_once(recovery, foreign_tasks.foreign_check(record, fact.started_by, fact.task_id))
+        from gpu_recovery.core.notifications.foreign_tasks import foreign_check  # noqa: PLC0415 - a rare message
+
+        notify_once(recovery, foreign_check(record, fact.started_by, fact.task_id))
         return
     message = check_ended(recovery.actions, recovery.policy, fact)
     if message is None:

@@ -12,9 +12,9 @@ from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import Claim
-from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.rank_overrides import in_place_environment
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
+from gpu_recovery.core.job.spec import runs_preflight
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import (
     DONE,

@@ -8,7 +8,6 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.diagnosis.observations import Written
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.notifications.instance_evidence import health_lines, last_report_lines, repair_lines
 from gpu_recovery.core.notifications.template import with_evidence
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, previous_try_died
@@ -33,18 +32,20 @@ def notify(context: ExecutionContext, record: Job | Instance, pending: PendingCo
 
 def _lines(context: ExecutionContext, job: Job, command: commands.NotifyOperator) -> list[str]:
     """Return the evidence about the instances that the message names, the suspects of a hang first."""
+    from gpu_recovery.core.notifications import instance_evidence  # noqa: PLC0415 - few messages name instances
+
     instance_ids, policy = command.evidence_of, context.policy
     records = context.store.load_instances(instance_ids)
     instances = [records[name] for name in instance_ids if name in records]
     ranks = {name: rank for rank, name in enumerate(job.instances)}
     heartbeats = context.store.load_heartbeats(instance_ids)
-    lines = health_lines(instances, heartbeats, ranks, job.running_at, context.now, policy.suspect_s)
+    lines = instance_evidence.health_lines(instances, heartbeats, ranks, job.running_at, context.now, policy.suspect_s)
     if command.evidence_since is not None:
-        lines += repair_lines(instances, command.evidence_since)
+        lines += instance_evidence.repair_lines(instances, command.evidence_since)
     if job.failure is None:
         return lines
     last = _last_reports(context, job, instance_ids)
-    return [*last_report_lines(last, ranks, job.failure.at, policy.suspect_s), *lines]
+    return [*instance_evidence.last_report_lines(last, ranks, job.failure.at, policy.suspect_s), *lines]
 
 
 def _last_reports(context: ExecutionContext, job: Job, instance_ids: tuple[str, ...]) -> Mapping[str, float]:

@@ -10,12 +10,12 @@ from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.progress_timeout import is_judged
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, failure_of
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import find_hang
 from gpu_recovery.execution.held_tasks import end_in_place, is_of_attempt
-from gpu_recovery.execution.quiet_gang import suspected_hang
 from gpu_recovery.execution.task_ownership import may_run_on, with_unrecorded_tasks
 from gpu_recovery.execution.training_progress import describe_continued, kept_work
 from gpu_recovery.execution.warm_spares import observe_spares
@@ -56,6 +56,10 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
     hang = find_hang(context.store, context.policy, job, plan, context.now)
     if hang is not None:
         return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=hang.sentence, since=hang.since)
+    if not is_judged(context.policy):
+        return None
+    from gpu_recovery.execution.quiet_gang import suspected_hang  # noqa: PLC0415 - few policies judge the activity
+
     return suspected_hang(context.store, context.policy, job, plan, context.now)
 
 

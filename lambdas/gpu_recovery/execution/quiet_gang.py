@@ -1,6 +1,6 @@
 """Hang detection without reports of the program: reads the activity of every rank of a quiet gang.
 
-Only if `policy.hang_without_progress` asks for it, and only for a job that reports no progress.
+`observe.py` calls it only if `policy.hang_without_progress` asks for it. It judges only a job that reports no progress.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.hang_signals import QUIET_S, is_judged, signs_of_hang
+from gpu_recovery.core.hang_signals import signs_of_hang
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy, duration
+from gpu_recovery.core.progress_timeout import QUIET_S
 from gpu_recovery.core.rank_activity import RankActivity, activity_of
 from gpu_recovery.execution.hang_detection import progress_reports
 from gpu_recovery.ports.store import Store
@@ -27,7 +28,7 @@ def suspected_hang(
     reported the activity of this attempt within `suspect_s`.
     """
     instances = plan.instances
-    if not is_judged(policy) or job.running_at is None or not all(instances):
+    if job.running_at is None or not all(instances):
         return None
     first = _activities(store, policy, job, plan, (instances[0],), now).get(0)
     if first is None or first.quiet_s < QUIET_S or progress_reports(store, job, plan.attempt, instances[:1]):

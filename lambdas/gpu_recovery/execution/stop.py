@@ -23,7 +23,6 @@ from gpu_recovery.execution.context import (
 )
 from gpu_recovery.execution.launch import claim_for_adopted
 from gpu_recovery.execution.task_ownership import instance_of, tasks_of_ranks
-from gpu_recovery.execution.unregistered_tasks import unregistered_ranks
 
 STOP_GRACE_S = 5
 """Seconds between SIGTERM and SIGKILL when an agent ends a rank."""
@@ -127,6 +126,8 @@ def _tasks_to_stop(context: ExecutionContext, job: Job, tasks: Mapping[int, str]
 
 def _record_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> dict[int, str]:
     """Record the ranks of an adopted job whose events were lost, and claim their instances. Return tasks by rank."""
+    from gpu_recovery.execution.unregistered_tasks import unregistered_ranks  # noqa: PLC0415 - few jobs are adopted
+
     found: dict[int, str] = {}
     for rank, fact in unregistered_ranks(context.actions, plan):
         task = RankTask(fact.task_id, instance_of(context.store, context.actions, fact))

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.kept_work import kept_until_s
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.execution.hang_detection import progress_reports
 from gpu_recovery.ports.store import Store
@@ -59,6 +58,8 @@ def kept_work(store: Store, job: Job, plan: Plan) -> tuple[datetime | None, date
 
 
 def _kept_until(store: Store, job: Job, plan: Plan, resumed: list[ProgressReport]) -> datetime | None:
+    from gpu_recovery.core.kept_work import kept_until_s  # noqa: PLC0415 - read once, when a downtime ends
+
     began = job.recovery_since or (job.downtime.since if job.downtime is not None else None)
     former: list[list[ProgressReport]] = []
     for number in range(plan.attempt - 1, max(0, plan.attempt - 1 - FORMER_MAX), -1):

@@ -14,8 +14,8 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job import warm_spares
 from gpu_recovery.core.job.held_ranks import container_hold_s
-from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job, WarmSpare
+from gpu_recovery.core.job.spec import runs_preflight
 from gpu_recovery.core.launch_signature import has_signature, launch_signature
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import LastStatus, TaskFact

@@ -12,8 +12,8 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis.observations import PreflightReport, StepResult
 from gpu_recovery.core.diagnosis.preflight import differences, newest, proof_of
-from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.spec import runs_preflight
 from gpu_recovery.recovery import Recovery
 
 RANKS_MAX = 256

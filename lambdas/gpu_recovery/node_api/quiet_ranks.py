@@ -11,9 +11,10 @@ from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.diagnosis.observations import ProgressReport
-from gpu_recovery.core.hang_signals import is_judged, rank_limit_s
+from gpu_recovery.core.hang_signals import rank_limit_s
 from gpu_recovery.core.heartbeat import AgentReport, RunningRank
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.progress_timeout import is_judged
 from gpu_recovery.core.rank_activity import activity_of
 from gpu_recovery.node_api.stalls import REPORTING_RANKS
 

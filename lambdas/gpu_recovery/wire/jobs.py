@@ -9,8 +9,8 @@ from urllib.parse import quote
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.downtime import broken_limits, has_contract
 from gpu_recovery.core.job.held_ranks import container_hold_s
-from gpu_recovery.core.job.preflight import runs_preflight
 from gpu_recovery.core.job.record import Job, ListedJob
+from gpu_recovery.core.job.spec import runs_preflight
 from gpu_recovery.core.notifications.recovery_contract import bill_lines
 from gpu_recovery.core.policy import Preflight, RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective

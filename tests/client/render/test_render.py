@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance.fault_history import signal_at
-from gpu_recovery.core.instance.idle_check_record import IdleCheckResult
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, RepairHold, RepairLevel, RepairNeed
+from gpu_recovery.core.instance.record_parts import IdleCheckResult
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset

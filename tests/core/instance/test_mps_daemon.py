@@ -10,8 +10,8 @@ from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.fault_signs import fault_of
-from gpu_recovery.core.instance.gpu_counts import whole_gpus_free
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record_parts import whole_gpus_free
 from gpu_recovery.core.mps_daemon import BY_SHARING_MODE, names_mps_daemon
 from gpu_recovery.core.notifications.template import Phase
 

@@ -18,8 +18,8 @@ from gpu_recovery.core.instance.record import (
     RankOnInstance,
     Reboot,
 )
+from gpu_recovery.core.instance.record_parts import Quarantine
 from gpu_recovery.core.instance.repair_proof import without_health_of
-from gpu_recovery.core.instance.standing_quarantine import Quarantine
 from gpu_recovery.core.state_machine import Step
 
 

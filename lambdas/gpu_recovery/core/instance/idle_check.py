@@ -18,9 +18,8 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.instance.effects import poke_if_usable, run_check, stop_check
 from gpu_recovery.core.instance.health_reports import after_passive_check
-from gpu_recovery.core.instance.idle_check_record import PASS_COUNTS_FOR, IdleCheck, IdleCheckResult
-from gpu_recovery.core.instance.out_of_use import out_of_use, out_of_use_reasons
 from gpu_recovery.core.instance.record import CheckRun, Instance, InstanceStatus, ListedInstance
+from gpu_recovery.core.instance.record_parts import PASS_COUNTS_FOR, IdleCheck, IdleCheckResult
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.snapshot import OutOfUse
 from gpu_recovery.core.state_machine import DecisionContext, HistoryEntry, Ignore, Step, unless_pending
@@ -39,6 +38,8 @@ GPUS_SHOWN_WITHIN = timedelta(seconds=60)
 
 def is_idle(instance: ListedInstance) -> bool:
     """Return whether the instance works and no job, and no other task, has any of its GPUs or a right to them."""
+    from gpu_recovery.core.instance.out_of_use import out_of_use  # noqa: PLC0415 - few events begin an idle check
+
     works = instance.status is InstanceStatus.AVAILABLE and out_of_use(instance) is None
     unused = not instance.claims and not instance.reserved_for and instance.need is None
     return works and unused and instance.gpus > 0 and instance.gpus_to_give() == instance.gpus
@@ -214,14 +215,16 @@ def gpus_after_idle_check(instance: ListedInstance, now: datetime) -> tuple[int,
     run, last = instance.check, instance.idle_check
     if instance.claims or instance.reserved_for:
         return 0, ""
+    from gpu_recovery.core.instance import out_of_use as reasons  # noqa: PLC0415 - only the scheduler asks this
+
     if instance.status is InstanceStatus.CHECKING and run is not None and run.idle is not None:
-        if any(reason.kind is not OutOfUse.REPAIR for reason in out_of_use_reasons(instance)):
+        if any(reason.kind is not OutOfUse.REPAIR for reason in reasons.out_of_use_reasons(instance)):
             return 0, ""
         ordered_at = run.idle.preempted_at
         if ordered_at is None:
             return instance.gpus, run.check_id
         return (instance.gpus if now - ordered_at < STOP_COUNTS_FOR else 0), ""
     has_ended = last is not None and now - last.ended_at < GPUS_SHOWN_WITHIN
-    if has_ended and instance.status is InstanceStatus.AVAILABLE and out_of_use(instance) is None:
+    if has_ended and instance.status is InstanceStatus.AVAILABLE and reasons.out_of_use(instance) is None:
         return (instance.gpus if instance.gpus_to_give() < instance.gpus else 0), ""
     return 0, ""

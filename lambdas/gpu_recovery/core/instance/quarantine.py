@@ -17,7 +17,7 @@ from gpu_recovery.core.instance.effects import (
     verify,
 )
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus
-from gpu_recovery.core.instance.standing_quarantine import Quarantine
+from gpu_recovery.core.instance.record_parts import Quarantine
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
 

@@ -9,10 +9,14 @@ from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.instance.gpu_counts import free_gpus
-from gpu_recovery.core.instance.idle_check_record import IdleCheck, IdleCheckResult
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
-from gpu_recovery.core.instance.standing_quarantine import OF_EARLIER_RELEASE, Quarantine
+from gpu_recovery.core.instance.record_parts import (
+    OF_EARLIER_RELEASE,
+    IdleCheck,
+    IdleCheckResult,
+    Quarantine,
+    free_gpus,
+)
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.repair_record import RepairRecord

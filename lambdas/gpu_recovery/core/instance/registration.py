@@ -14,7 +14,6 @@ from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S, check_limit_s
 from gpu_recovery.core.instance.effects import check_report, drain, gone, poke_scheduler, verify
-from gpu_recovery.core.instance.gpu_counts import free_gpus, whole_gpus_free
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.quarantine import quarantined_again
 from gpu_recovery.core.instance.record import (
@@ -27,6 +26,7 @@ from gpu_recovery.core.instance.record import (
     Orphans,
     RankOnInstance,
 )
+from gpu_recovery.core.instance.record_parts import free_gpus, whole_gpus_free
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 

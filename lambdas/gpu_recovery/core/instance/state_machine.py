@@ -44,7 +44,6 @@ from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.fault_history import updated_history
 from gpu_recovery.core.instance.notifications import begins_idle_repair, with_notifications
-from gpu_recovery.core.instance.observe_only import withheld
 from gpu_recovery.core.instance.record import BEING_REPAIRED, PRESENT, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -120,6 +119,8 @@ def decide(
     if isinstance(transition, Transition):
         with_checked_target(transition, instance.status, event, step)
     if policy.observe_only:
+        from gpu_recovery.core.instance.observe_only import withheld  # noqa: PLC0415 - a mode of few deployments
+
         step = withheld(instance, event, step, context)
     return _with_effects(instance, event, step, context)
 

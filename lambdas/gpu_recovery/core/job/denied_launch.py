@@ -14,7 +14,6 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.completion import poke_scheduler
 from gpu_recovery.core.job.record import DeniedLaunch, Job, JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
-from gpu_recovery.core.notifications.permissions import launch_denied
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.state_machine import DecisionContext, Step
@@ -41,6 +40,8 @@ def notices(job: Job, event: events.LaunchRefused, context: DecisionContext) -> 
     """Return the notification of a missing permission, unless another attempt has sent one."""
     if event.lacks is None or event.is_told:
         return ()
+    from gpu_recovery.core.notifications.permissions import launch_denied  # noqa: PLC0415 - a rare message
+
     return (launch_denied(job, event.lacks, event.sentence, context.policy.queue_timeout_s),)
 
 

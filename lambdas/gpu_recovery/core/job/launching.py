@@ -16,7 +16,6 @@ from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.notifications.recovery_contract import bill_lines
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
@@ -226,7 +225,11 @@ def recovered(job: Job, event: events.TrainingContinued, context: DecisionContex
         "kept_until": None if event.kept_until is None else utc_text(event.kept_until),
     }
     down = recovery_contract.training_continued(job, event)
-    bill = () if down is None else bill_lines(job.spec, down, event.at)
+    bill: tuple[str, ...] = ()
+    if down is not None:
+        from gpu_recovery.core.notifications.recovery_contract import bill_lines  # noqa: PLC0415 - a rare message
+
+        bill = bill_lines(job.spec, down, event.at)
     orders = (jobs.recovered(job, event.sentence, bill), commands.PublishEvent("Recovery Succeeded", data))
     changes = INCIDENT_CLOSED if down is None else {**INCIDENT_CLOSED, "downtime": down}
     return Step(JobStatus.RUNNING, reason, dict(changes), orders)

@@ -24,7 +24,6 @@ from gpu_recovery.core.job.downtime import (
     has_contract,
 )
 from gpu_recovery.core.job.record import RUNS, TERMINAL, CloseCause, Job, JobStatus
-from gpu_recovery.core.notifications import recovery_contract as notifications
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 from gpu_recovery.core.task import EndingKind
@@ -178,8 +177,11 @@ def uncounted_recovery(job: Job, event: events.TrainingContinued) -> Step | Igno
     down = training_continued(job, event)
     if job.downtime is None or down is None:
         return Ignore("no incident is open")
-    is_new = down.told and not job.downtime.told
-    orders = (notifications.limit_exceeded(job, down, event.sentence, event.at),) if is_new else ()
+    orders: tuple[commands.NotifyOperator, ...] = ()
+    if down.told and not job.downtime.told:
+        from gpu_recovery.core.notifications.recovery_contract import limit_exceeded  # noqa: PLC0415 - a rare message
+
+        orders = (limit_exceeded(job, down, event.sentence, event.at),)
     return Step(job.status, f"goes on: {event.sentence}", {"downtime": down}, orders)
 
 
@@ -195,6 +197,8 @@ def limit_passed(job: Job, event: events.RecoveryLimitPassed, context: DecisionC
         later = context.now + duration(context.policy.recovered_after_s + REPORT_MARGIN_S)
         order = commands.ObserveAttempt(job.attempt)
         return Step(job.status, job.reason, {"limit_at": later}, unless_pending(job, order))
+    from gpu_recovery.core.notifications import recovery_contract as notifications  # noqa: PLC0415 - a rare message
+
     told = replace(down, told=True)
     notice = notifications.limit_passed(job, told, context.now)
     reason = notifications.limit_sentence(job, told, context.now)

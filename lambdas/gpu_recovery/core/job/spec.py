@@ -8,7 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.core.policy import Preflight
+from gpu_recovery.core.policy import Preflight, RecoveryPolicy
 from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -176,3 +176,9 @@ class JobSpec:
     def width_min(self) -> int:
         """The smallest number of instances with which an attempt may run."""
         return self.nnodes if self.nnodes_min is None else self.nnodes_min
+
+
+def runs_preflight(spec: JobSpec, policy: RecoveryPolicy) -> bool:
+    """Return whether the launch asks the wrapper of each rank for a preflight before the training starts."""
+    wanted = policy.preflight if spec.preflight is None else spec.preflight
+    return spec.backend is Backend.ECS and wanted is Preflight.QUICK

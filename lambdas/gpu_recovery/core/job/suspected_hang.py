@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.hang_signals import QUIET_S, is_judged
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.stopping import stalled
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import HangAction, duration
+from gpu_recovery.core.progress_timeout import QUIET_S, is_judged
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 STALL_AGAIN = timedelta(seconds=30)
