@@ -20,7 +20,7 @@ from gpu_recovery.core.fleet import Fleet, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.record import HealthReport, Interruption
+from gpu_recovery.core.instance.record import HealthReport, Instance, Interruption
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.downtime import DownPhase, Downtime
 from gpu_recovery.core.job.record import JobStatus
@@ -105,8 +105,6 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         ),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
-        "mps_daemon_down": instances.mps_daemon_down(machine, f"{name}/3", reason),
-        "mps_daemon_back": instances.mps_daemon_back(machine, reason),
         "stop_timeout_too_long": adoption.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
         "deregistered": instances.deregistered(machine, f"{name}/3", reason, held=True, recovers=True),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
@@ -133,6 +131,15 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
         "agents_back": agents.agents_back("silence/1", {name or "i-0": reason}),
+        **_messages_about_mps(machine, f"{name}/3", reason),
+    }
+
+
+def _messages_about_mps(machine: Instance, incident_id: str, reason: str) -> dict[str, NotifyOperator]:
+    """The messages about the MPS daemon of an instance."""
+    return {
+        "mps_daemon_down": instances.mps_daemon_down(machine, incident_id, reason),
+        "mps_daemon_back": instances.mps_daemon_back(machine, reason),
     }
 
 
