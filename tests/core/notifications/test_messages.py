@@ -23,7 +23,7 @@ from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import HealthReport, Instance, Interruption
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.downtime import DownPhase, Downtime
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.notifications import (
     adoption,
@@ -69,7 +69,6 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     job = replace(job, spec=replace(job.spec, user="bob"))
     fresh = replace(job, incident_id=None)
     bound = replace(job, spec=replace(job.spec, max_down_minutes=10), repairing=(name,), deadline_at=later(3_600))
-    down = Downtime(1, NOW, DownPhase.WAIT, NOW, told=True)
     health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
     machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
     leaves = Interruption(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
@@ -123,10 +122,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "idle_repairs": fleet.idle_repairs(
             replace(BREAKER, repairing=frozenset({name or "i-0", "i-01"})), reason, ADAPTIVE
         ),
-        "limit_passed": recovery_contract.limit_passed(bound, down, later(1_200)),
-        "limit_exceeded": recovery_contract.limit_exceeded(
-            bound, down.closed(later(1_200), recovered=True), reason, later(1_200)
-        ),
+        **_messages_about_limits(bound, reason),
         "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
@@ -135,8 +131,16 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     }
 
 
+def _messages_about_limits(job: Job, reason: str) -> dict[str, NotifyOperator]:
+    down = Downtime(1, NOW, DownPhase.WAIT, NOW, told=True)
+    ended = down.closed(later(1_200), recovered=True)
+    return {
+        "limit_passed": recovery_contract.limit_passed(job, down, later(1_200)),
+        "limit_exceeded": recovery_contract.limit_exceeded(job, ended, reason, later(1_200)),
+    }
+
+
 def _messages_about_mps(machine: Instance, incident_id: str, reason: str) -> dict[str, NotifyOperator]:
-    """The messages about the MPS daemon of an instance."""
     return {
         "mps_daemon_down": instances.mps_daemon_down(machine, incident_id, reason),
         "mps_daemon_back": instances.mps_daemon_back(machine, reason),
