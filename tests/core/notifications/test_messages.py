@@ -133,11 +133,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
 
 def _messages_about_limits(job: Job, reason: str) -> dict[str, NotifyOperator]:
     down = Downtime(1, NOW, DownPhase.WAIT, NOW, told=True)
-    ended = down.closed(later(1_200), recovered=True)
-    return {
-        "limit_passed": recovery_contract.limit_passed(job, down, later(1_200)),
-        "limit_exceeded": recovery_contract.limit_exceeded(job, ended, reason, later(1_200)),
-    }
+    now, ended = later(1_200), down.closed(later(1_200), recovered=True)
+    exceeded = recovery_contract.limit_exceeded(job, ended, reason, now)
+    return {"limit_passed": recovery_contract.limit_passed(job, down, now), "limit_exceeded": exceeded}
 
 
 def _messages_about_mps(machine: Instance, incident_id: str, reason: str) -> dict[str, NotifyOperator]:
