@@ -20,10 +20,10 @@ from gpu_recovery.core.fleet import Fleet, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.record import HealthReport, Interruption
+from gpu_recovery.core.instance.record import HealthReport, Instance, Interruption
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.downtime import DownPhase, Downtime
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.notifications import (
     adoption,
@@ -69,7 +69,6 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     job = replace(job, spec=replace(job.spec, user="bob"))
     fresh = replace(job, incident_id=None)
     bound = replace(job, spec=replace(job.spec, max_down_minutes=10), repairing=(name,), deadline_at=later(3_600))
-    down = Downtime(1, NOW, DownPhase.WAIT, NOW, told=True)
     health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
     machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
     leaves = Interruption(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
@@ -105,8 +104,6 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         ),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
-        "mps_daemon_down": instances.mps_daemon_down(machine, f"{name}/3", reason),
-        "mps_daemon_back": instances.mps_daemon_back(machine, reason),
         "stop_timeout_too_long": adoption.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
         "deregistered": instances.deregistered(machine, f"{name}/3", reason, held=True, recovers=True),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
@@ -125,14 +122,26 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "idle_repairs": fleet.idle_repairs(
             replace(BREAKER, repairing=frozenset({name or "i-0", "i-01"})), reason, ADAPTIVE
         ),
-        "limit_passed": recovery_contract.limit_passed(bound, down, later(1_200)),
-        "limit_exceeded": recovery_contract.limit_exceeded(
-            bound, down.closed(later(1_200), recovered=True), reason, later(1_200)
-        ),
+        **_messages_about_limits(bound, reason),
         "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
         "agents_back": agents.agents_back("silence/1", {name or "i-0": reason}),
+        **_messages_about_mps(machine, f"{name}/3", reason),
+    }
+
+
+def _messages_about_limits(job: Job, reason: str) -> dict[str, NotifyOperator]:
+    down = Downtime(1, NOW, DownPhase.WAIT, NOW, told=True)
+    now, ended = later(1_200), down.closed(later(1_200), recovered=True)
+    exceeded = recovery_contract.limit_exceeded(job, ended, reason, now)
+    return {"limit_passed": recovery_contract.limit_passed(job, down, now), "limit_exceeded": exceeded}
+
+
+def _messages_about_mps(machine: Instance, incident_id: str, reason: str) -> dict[str, NotifyOperator]:
+    return {
+        "mps_daemon_down": instances.mps_daemon_down(machine, incident_id, reason),
+        "mps_daemon_back": instances.mps_daemon_back(machine, reason),
     }
 
 
@@ -239,16 +248,8 @@ def test_good_news_is_quiet_and_ends_its_thread() -> None:
     resolved = {kind for kind, message in messages.items() if message.phase == Phase.RESOLVED}
     assert resolved == {kind for kind, message in messages.items() if message.severity == Severity.SEV4}
     of_silence = {"contact_restored", "agent_silent", "agents_back", "reporting_restored"}
-    assert resolved == {
-        "recovered",
-        "closed",
-        "started_again",
-        "back_in_service",
-        "gone",
-        "mps_daemon_back",
-        "breaker_closed",
-        *of_silence,
-    }
+    of_instances = {"back_in_service", "gone", "mps_daemon_back"}
+    assert resolved == {"recovered", "closed", "started_again", "breaker_closed"} | of_instances | of_silence
 
 
 def test_the_messages_of_one_incident_share_its_id() -> None:
