@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from gpu_recovery.core.hang_signals import QUIET_S
@@ -81,6 +82,7 @@ def test_with_act_operators_are_told_first_and_the_gang_is_stopped_after_the_sec
     assert QUIET_S <= (world.timeline.now - told_at).total_seconds() <= QUIET_S + 60
     job = world.job(job_id)
     assert job.status is JobStatus.STOPPING and "is idle" in job.stop_reason and job.hang_stops == 1
+    assert job.downtime is not None and job.downtime.since <= told_at - timedelta(seconds=QUIET_S)
     assert world.agents is not None
     world.agents.hung.clear()
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 3_600)

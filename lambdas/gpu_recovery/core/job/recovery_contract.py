@@ -129,7 +129,7 @@ def downtime_changes(before: Job, after: Job, event: events.JobEvent | str, now:
 def _begun(before: Job, after: Job, event: events.JobEvent | str, now: datetime) -> Downtime:
     """Return the downtime that begins with a decision: since the failure, or the decision if that is not known."""
     failed_at = now
-    if isinstance(event, events.ProgressStopped) and event.since is not None:
+    if isinstance(event, events.ProgressStopped | events.HangSuspected) and event.since is not None:
         failed_at = event.since
     elif after.failure is not None and after.failure is not before.failure:
         failed_at = after.failure.at

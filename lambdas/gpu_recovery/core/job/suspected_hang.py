@@ -56,7 +56,7 @@ def hang_suspected(job: Job, event: events.HangSuspected, context: DecisionConte
         return Ignore("operators know of this hang")
     if context.now < told_at + ACT_AFTER:
         return Ignore("operators were notified just now")
-    stopped = events.ProgressStopped(at=event.at, attempt=event.attempt, sentence=event.sentence)
+    stopped = events.ProgressStopped(at=event.at, attempt=event.attempt, sentence=event.sentence, since=event.since)
     return stalled(job, stopped, context)
 
 
