@@ -95,7 +95,8 @@ class ProcessorTime:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.peaks[node.gateway.id] = node.workeroutput.get(PEAK, 0)
+        output = getattr(node, "workeroutput", {})  # a worker that was killed has none
+        self.peaks[node.gateway.id] = output.get(PEAK, 0)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
