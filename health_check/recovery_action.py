@@ -1,8 +1,7 @@
 """The driver's recovery action: its names, its numbers, and XID 154. Pure.
 
 The node agent parses the same messages with this module, and reports NVML's number of the action. `gpu-recovery-run`
-reads the action in the containers of the ranks. So it has a copy of this module, for Python 3.9, which has no
-`StrEnum`: `agent/gpu_recovery_agent/rank/recovery_action.py`.
+reads the action in the containers of the ranks. Both have links to this module, which runs with Python 3.9.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel for the images of trainings, built from a copy of the repository's folders."""
     folder = tmp_path_factory.mktemp("training")
-    for name in ("agent", "client"):
+    for name in ("agent", "client", "health_check"):
         shutil.copytree(ROOT / name, folder / name, ignore=IGNORED, symlinks=True)
     return wheel(folder, "./agent/run")
 

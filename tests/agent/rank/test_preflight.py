@@ -17,11 +17,9 @@ from gpu_recovery_agent.rank import (
     hold,
     preflight,
     preflight_steps,
-    recovery_action,
 )
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
-from health_check import recovery_action as of_the_check
 from tests.agent.api import WITHIN_S, Api
 from tests.agent.conftest import NOW_S
 from tests.agent.node import Node, wait_until
@@ -277,8 +275,3 @@ def test_the_server_and_the_wrapper_agree() -> None:
     """On the variable, the exit code, and the steps whose failure is a proof."""
     assert (preflight.VARIABLE, preflight.PREFLIGHT_FAILED) == (PREFLIGHT, PREFLIGHT_FAILED)
     assert preflight_steps.PROOFS == OF_THE_SERVER
-
-
-def test_the_wrapper_and_the_health_check_have_the_same_table_of_recovery_actions() -> None:
-    """The wheel of the wrapper is built without the folder of the check, so it has a copy."""
-    assert Path(recovery_action.__file__).read_bytes() == Path(of_the_check.__file__).read_bytes()
