@@ -3054,9 +3054,9 @@ export interface operations {
     };
     list_event_records: {
         parameters: {
-            query?: {
-                /** @description Only events at or after this time. It must be given. */
-                since?: string;
+            query: {
+                /** @description Only events at or after this time. */
+                since: string;
                 /** @description Upper bound of the entries of a page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */

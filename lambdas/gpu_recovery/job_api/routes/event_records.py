@@ -61,7 +61,7 @@ ROUTES = (
         "List the stored events since a time",
         {200: "EventRecords"},
         query=(
-            Parameter("since", "Only events at or after this time. It must be given.", TIME),
+            Parameter("since", "Only events at or after this time.", TIME, required=True),
             Parameter("limit", "Upper bound of the entries of a page.", between(1, PAGE_MAX)),
             Parameter("cursor", "`next_cursor` of the page before.", TEXT),
         ),
