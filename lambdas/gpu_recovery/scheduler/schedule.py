@@ -90,12 +90,7 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
         recovery.store.save_pass(LastPass(term, now, min(times, default=None)))
         _log(recovery, warm_spares.offer(recovery, reading.asking(by)))
         return PassResult(reading, at=now)
-    placement = place(snapshot, recovery.policy, now)
-    failures = stop_checks(recovery, placement)
-    recalled, not_recalled = warm_spares.recall(recovery, reading.entries, placement)
-    failures += not_recalled
-    if recalled:
-        placement = replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
+    placement, recalled, failures = _with_room(recovery, reading, place(snapshot, recovery.policy, now))
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
@@ -131,6 +126,21 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
         failures += warm_spares.offer(recovery, reading.asking(by))
     _log(recovery, failures)
     return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left, at=now)
+
+
+def _with_room(
+    recovery: Recovery, reading: QueueReading, placement: Placement
+) -> tuple[Placement, int, list[Exception]]:
+    """Stop the idle checks and recall the warm spares that the placement needs the instances of.
+
+    Returns:
+        The placement, the number of jobs whose warm spares are recalled, and the failures.
+    """
+    failures = stop_checks(recovery, placement)
+    recalled, not_recalled = warm_spares.recall(recovery, reading.entries, placement)
+    if recalled:
+        placement = replace(placement, suspensions=())  # no job is suspended for GPUs that warm spares release
+    return placement, recalled, failures + not_recalled
 
 
 def _log(recovery: Recovery, failures: Iterable[Exception]) -> None:

@@ -26,12 +26,12 @@ class WaitReasons:
 
     def of_quota(self, job: WaitingJob, position: int, refused: tuple[RejectionKind, str]) -> Rejection:
         """Return the reason of a job that a quota blocks."""
-        return Rejection(job.job_id, job.group, job.version, job.attempt, refused[1], refused[0], position)
+        return _rejected(job, refused[1], refused[0], position)
 
     def of_permission(self, job: WaitingJob, position: int, hold: LaunchHold) -> Rejection:
         """Return the reason of a job that AWS would not let the deployment launch."""
         sentence = f"gpu-recovery lacks the permission {hold.permission}; one launch at a time is tried again"
-        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, RejectionKind.PERMISSION, position)
+        return _rejected(job, sentence, RejectionKind.PERMISSION, position)
 
     def of_cluster(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job that is too large for the hosts that work without an operator."""
@@ -41,14 +41,12 @@ class WaitReasons:
         has = f"has {there}, used or free; {without}" if without else "has fewer, used or free"
         sentence = f"needs {_wanted(job)}; {where} {has}"
         short_of = RejectionKind.HELD if there + held >= job.nodes else RejectionKind.CLUSTER
-        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, short_of, position)
+        return _rejected(job, sentence, short_of, position)
 
     def of_queue_order(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job behind the head of the queue that fits no backfill window."""
         sentence, blockers, at = self._behind
-        return Rejection(
-            job.job_id, job.group, job.version, job.attempt, sentence, RejectionKind.TURN, position, blockers, at
-        )
+        return _rejected(job, sentence, RejectionKind.TURN, position, blockers, at)
 
     def of_own(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job that accepts only its own instances, and waits for some of them."""
@@ -59,21 +57,12 @@ class WaitReasons:
         ]
         sentence = f"waits for its own instances: {', '.join(missing) or 'their repair to be reported'}"
         sentence += _joined("; ", self._unusable.among(missing).sentence(job.gpus, NOT_COUNTED))
-        return Rejection(job.job_id, job.group, job.version, job.attempt, sentence, RejectionKind.OWN, position)
+        return _rejected(job, sentence, RejectionKind.OWN, position)
 
     def of_preemption(self, job: WaitingJob, position: int, leavers: Sequence[str]) -> Rejection:
         """Return the reason of a job for which others are being suspended."""
         sentence = f"needs {_wanted(job)}; waits for {_few(leavers)} to make room"
-        return Rejection(
-            job.job_id,
-            job.group,
-            job.version,
-            job.attempt,
-            sentence,
-            RejectionKind.ROOM,
-            position,
-            tuple(leavers[:NAMED]),
-        )
+        return _rejected(job, sentence, RejectionKind.ROOM, position, tuple(leavers[:NAMED]))
 
     def of_gpus(
         self, job: WaitingJob, position: int, fitting: int, window: BackfillWindow | None = None, limits: str = ""
@@ -97,38 +86,44 @@ class WaitReasons:
         if window is not None and window.delaying:
             sentence += f"; {_few(sorted(window.delaying))} passed it, or it could start now"
         short_of = RejectionKind.HELD if fitting + self._unusable.held(job.gpus) >= job.nodes else RejectionKind.GPUS
-        return Rejection(
-            job.job_id,
-            job.group,
-            job.version,
-            job.attempt,
-            sentence,
-            short_of,
-            position,
-            blockers,
-            at,
-            passed_since,
-        )
+        return _rejected(job, sentence, short_of, position, blockers, at, passed_since)
 
     def of_width(self, job: WaitingJob, position: int, until: datetime, now: datetime) -> Rejection:
         """Return the reason of an elastic job that could start with `job.nodes` instances, and waits for more."""
         sentence = f"needs {_wanted(job)}; {job.nodes} are free; waits until {until:%H:%M:%S} UTC for more"
         since = None if job.recovering else job.narrow_since or now
-        return Rejection(
-            job.job_id,
-            job.group,
-            job.version,
-            job.attempt,
-            sentence,
-            RejectionKind.GPUS,
-            position,
-            narrow_since=since,
-        )
+        return _rejected(job, sentence, RejectionKind.GPUS, position, narrow_since=since)
 
     def _blockers(self, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the jobs that hold promised hosts, the latest end first."""
         holders = {job.job_id: self._forecast.ends_in(job) for host in hosts for job in self._forecast.on(host)}
         return tuple(sorted(holders, key=lambda job_id: (-holders[job_id], job_id))[:NAMED])
+
+
+def _rejected(
+    job: WaitingJob,
+    sentence: str,
+    short_of: RejectionKind,
+    position: int,
+    blockers: tuple[str, ...] = (),
+    earliest_at: datetime | None = None,
+    passed_since: datetime | None = None,
+    narrow_since: datetime | None = None,
+) -> Rejection:
+    """Return the rejection of the job as the pass has read it."""
+    return Rejection(
+        job.job_id,
+        job.group,
+        job.version,
+        job.attempt,
+        sentence,
+        short_of,
+        position,
+        blockers,
+        earliest_at,
+        passed_since,
+        narrow_since,
+    )
 
 
 def _wanted(job: WaitingJob) -> str:
