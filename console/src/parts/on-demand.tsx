@@ -34,7 +34,7 @@ export function onDemand<Props extends object>(
             loaded = await load();
           } catch {
             const replaced = await isReplaced().catch(() => undefined);
-            // Browsers keep the failure of an import, so that trying again helps after a reload alone.
+            // Some browsers keep the failure of an import, so that trying again helps after a reload alone.
             if (replaced === true) return setState("newer");
             if (replaced === false && failures > 1) return setState("failed");
             setState("away");

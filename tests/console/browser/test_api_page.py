@@ -8,6 +8,7 @@ import pytest
 
 from tests.console.browser.conftest import Deployment
 from tests.console.browser.visit import VIOLATIONS
+from tests.sandbox.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 
@@ -17,6 +18,7 @@ def test_the_page_of_the_api_shows_every_tag_and_calls_the_api(browser: Any, dep
     context = browser.new_context()
     context.add_init_script(VIOLATIONS)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_S * 1_000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{deployment.state['api_url']}/api/v2/docs")

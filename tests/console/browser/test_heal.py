@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -50,20 +51,30 @@ def shown_at(seen: list[Seen], looks: str) -> float:
     return next(each.at for each in seen if each.what.endswith(looks))
 
 
+def lasting(healed: Healed) -> list[Decision]:
+    """Return the decisions whose status a page that asks every five seconds cannot miss.
+
+    On a busy machine a status that is over in less time may pass between two requests of the page.
+    """
+    pairs = pairwise(healed.about_instance)
+    return [one for one, following in pairs if looks_until(healed, one, following.readable_at) > LOOKS_MAX] + [
+        healed.about_instance[-1]
+    ]
+
+
 def test_the_square_of_the_instance_follows_its_repair(healed: Healed) -> None:
     """In use, checked, rebooted, verified, in use again: in words, and in the colour of the pixels."""
-    expected = [LOOKS[decision.status] for decision in healed.about_instance]
-    brief = LOOKS["QUARANTINED"]  # a repair that waits for a moment
     shown = [each.what.removeprefix(f"{healed.sick} ") for each in healed.square]
-    drawn = [
-        what for n, what in enumerate(shown) if what in LOOKS.values() and what != brief and what not in shown[:n][-1:]
-    ]
-    assert drawn == [LOOKS["AVAILABLE"], *(look for look in expected if look != brief)]
+    drawn = [what for n, what in enumerate(shown) if what in LOOKS.values() and what not in shown[:n][-1:]]
+    expected = [LOOKS["AVAILABLE"], *(LOOKS[decision.status] for decision in healed.about_instance)]
+    rest = iter(expected)
+    assert all(what in rest for what in drawn), (drawn, expected)
+    assert (drawn[0], drawn[-1]) == (expected[0], expected[-1])
+    assert {LOOKS["REBOOTING"], *(LOOKS[decision.status] for decision in lasting(healed))} <= set(drawn)
     after = [each for each in healed.square if each.at >= healed.about_instance[0].at]
     late = {
         decision.status: looks_until(healed, decision, shown_at(after, LOOKS[decision.status]))
-        for decision in healed.about_instance
-        if LOOKS[decision.status] != brief
+        for decision in lasting(healed)
     }
     assert {status: looks for status, looks in late.items() if looks > LOOKS_MAX} == {}
 

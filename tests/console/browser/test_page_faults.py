@@ -37,7 +37,6 @@ def visit(opened_tabs: Callable[..., AbstractContextManager[Visiting]], fake: Fa
 
         def visit_(place: str = "#/users", **context: Any) -> Visit:
             tab = open_(**context)
-            tab.page.set_default_timeout(10_000)
             tab.go(place)
             tab.sign_in("any text")
             return tab
@@ -168,14 +167,18 @@ def test_a_page_of_an_older_build_asks_for_a_reload(visit: Visiting) -> None:
 
 
 def test_a_page_whose_file_cannot_be_reached_says_so(visit: Visiting) -> None:
-    """It waits for the connection. Chromium keeps the failure of an import, so a reload is offered then."""
+    """It waits for the connection. Older browsers keep the failure of an import: a reload is offered then."""
     tab = visit()
     tab.page.context.set_offline(True)
     tab.go("#/diagnose")
     tab.page.get_by_text("This part could not be loaded. Trying again.").wait_for()
     tab.page.context.set_offline(False)
-    tab.page.get_by_role("alert").get_by_role("button", name="Reload").click()
-    tab.page.locator("main h1", has_text="Diagnose").wait_for()
+    reload = tab.page.get_by_role("alert").get_by_role("button", name="Reload")
+    page = tab.page.locator("main h1", has_text="Diagnose")
+    reload.or_(page).wait_for()
+    if reload.is_visible():
+        reload.click()
+    page.wait_for()
 
 
 def test_what_is_read_once_is_tried_again_until_the_api_answers(visit: Visiting) -> None:
