@@ -22,6 +22,7 @@ from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.suspected_hang import ACT_AFTER
 from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import Ending, EndingKind
@@ -143,6 +144,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         events.NamedInstancePassed(**about, instance_id=IDS[0], sentence="HEALTHY: no error found"),
     ]
     tellings = [(now, event) for event in told]
+    tellings += suspected_hangs(record, now)
     if record.look_at is not None:
         at = max(now, record.look_at)
         tellings.append((at, events.JobLookDue(at=at, attempt=record.attempt, look_at=record.look_at)))
@@ -171,7 +173,17 @@ def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[eve
         events.RankHeard(**about, instance_id=instance_id),
         events.RankExited(**about, instance_id=instance_id, sentence="it has ended with code 1"),
         events.StallReported(**about, instance_id=instance_id, unchanged_s=75.0),
-        events.HangSuspected(**about, sentence="every rank is idle", since=about["at"] - timedelta(seconds=90)),
+    ]
+
+
+def suspected_hangs(record: Job, now: datetime) -> list[Telling]:
+    """A hang that nobody knows of, and the hang that operators know of, when it is time to stop the gang."""
+    times = [(now, now - timedelta(seconds=90))]
+    if record.hang_told_at is not None:
+        times.append((max(now, record.hang_told_at + ACT_AFTER), record.hang_told_at - timedelta(seconds=90)))
+    return [
+        (at, events.HangSuspected(at=at, attempt=record.attempt, sentence="every rank is idle", since=since))
+        for at, since in times
     ]
 
 

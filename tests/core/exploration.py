@@ -22,8 +22,8 @@ from gpu_recovery.core.instance.idle_check import is_stopped
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
-from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job
-from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus
+from gpu_recovery.core.policy import HangAction, RecoveryPolicy
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests import tiers
@@ -41,9 +41,16 @@ from tests.core.build import ADAPTIVE, CLASSIC, FLEET, NOW, tell
 OBSERVED = replace(ADAPTIVE, replace=True, observe_only=True)
 JOB_POLICIES = [
     replace(one, attempts_max=2, uncounted_relaunches_max=1)
-    for one in (replace(ADAPTIVE, restart_in_place=True), CLASSIC, OBSERVED)
+    for one in (
+        replace(ADAPTIVE, restart_in_place=True, hang_without_progress=HangAction.ACT),
+        CLASSIC,
+        replace(OBSERVED, hang_without_progress=HangAction.ACT),
+    )
 ]
-"""The presets with few attempts, so that exploring comes to where they are used up. The first restarts in place."""
+"""The presets with few attempts, so that exploring comes to where they are used up.
+
+The first restarts in place. The first and the last act on a hang without progress reports.
+"""
 _IDLE_S = int(IDLE_PERIOD.total_seconds())
 INSTANCE_POLICIES = [
     replace(ADAPTIVE, replace=True, gpu_reset=True, idle_check_every_s=_IDLE_S),
@@ -223,6 +230,7 @@ def job_signature(record: Job) -> Any:
         bool(record.to_leave),
         under_way,
         bool(record.first_ends),
+        record.status is JobStatus.RUNNING and record.hang_told_at is not None,
         len([one for one in record.suspicions if not one.named]),
         record.held,
         (record.holding, record.held_attempt == record.attempt, bool(record.let_go)),

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery.core.job.downtime import Downtime
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.reconciler import reconcile
 
@@ -83,6 +84,8 @@ def otherwise(record: Any) -> Any:
             changes[name] = value + 7
         elif isinstance(value, datetime):
             changes[name] = value - timedelta(hours=5)
+        elif isinstance(value, Downtime):
+            changes[name] = replace(value, since=value.since - timedelta(hours=5), incident_id="another")
         else:
             changes[name] = type(value)()
     return replace(record, **changes)
