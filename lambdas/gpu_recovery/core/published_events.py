@@ -22,7 +22,7 @@ NAMED_MAX = 8
 
 def utc_text(at: datetime) -> str:
     """Return an ISO 8601 text in UTC with microseconds and a Z. Such texts sort in the order of their times."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def with_job_facts(orders: tuple[Any, ...], before: Job, changes: Mapping[str, Any], now: datetime) -> tuple[Any, ...]:

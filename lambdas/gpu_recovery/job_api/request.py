@@ -19,6 +19,8 @@ Kind = Mapping[str, Any]
 TEXT: Kind = {"type": "string"}
 FLAG: Kind = {"type": "string", "enum": ["0", "1"]}
 TIME: Kind = {"type": "string", "format": "date-time"}
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""Bounds of the times of a request. A computation with a time between them cannot leave the range of `datetime`."""
 BODY_BYTES_MAX = 262_144
 """Upper bound of a request body in bytes."""
 
@@ -107,6 +109,8 @@ class Request:
     def time(self, name: str) -> datetime | None:
         """Return a query parameter as a time in UTC; None if it is missing.
 
+        A time before `EARLIEST` or after `LATEST` counts as that time: no record has a time beyond them.
+
         Raises:
             ApiError: 400, the parameter is not a time.
         """
@@ -115,10 +119,11 @@ class Request:
             return None
         try:
             # A + in a query is decoded as a space.
-            return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)
+            at = datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)
         except (ValueError, OverflowError) as error:
             detail = "must be a time such as 2026-11-21T09:00:00Z"
             raise ApiError(400, "bad_query", f"Bad {name}", detail, name) from error
+        return min(max(at, EARLIEST), LATEST)
 
 
 @frozen_dataclass()

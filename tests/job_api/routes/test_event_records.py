@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from importlib import import_module
 
+import pytest
 from gpu_recovery.event_recorder.recorder import record
 
 from tests.core.event_history.recorded import JOB, OPENED, job_moved
@@ -50,6 +51,22 @@ def test_events_before_the_time_are_left_out(api: Api) -> None:
     _stored(api, 0.0, 5.0, 2 * DAY_S)
     [found] = [page for page in _pages(api, (OPENED + timedelta(seconds=5)).isoformat()) if page]
     assert [record["decision"] for record in found] == [f"{JOB}/2", f"{JOB}/3"]
+
+
+@pytest.mark.parametrize("since", ["0403-04-20T12:38:00-10:07", "0001-01-01T00:00:00Z", "2020-01-01T00:00:00Z"])
+def test_a_time_before_the_history_lists_it_from_its_beginning(api: Api, since: str) -> None:
+    """In as many pages as the 90 days of the history need, not those of the years before."""
+    _stored(api, 0.0, 2 * DAY_S)
+    pages = _pages(api, since)
+    assert [record["decision"] for page in pages for record in page] == [f"{JOB}/1", f"{JOB}/2"]
+    assert len(pages) <= 90 / 7 + 1
+
+
+@pytest.mark.parametrize("since", ["9998-12-31T23:59:59Z", "2100-01-01T00:00:00Z"])
+def test_a_time_in_the_future_lists_nothing(api: Api, since: str) -> None:
+    """The list has one page, which is empty."""
+    _stored(api, 0.0)
+    assert _pages(api, since) == [[]]
 
 
 def test_a_request_without_the_time_is_refused(api: Api) -> None:

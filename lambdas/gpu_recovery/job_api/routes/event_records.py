@@ -6,7 +6,7 @@ import json
 from datetime import date, timedelta
 from typing import Any
 
-from gpu_recovery.core.event_history.streams import EVENT, day_of, day_stream
+from gpu_recovery.core.event_history.streams import EVENT, EVENTS_KEPT, day_of, day_stream
 from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.history_queries import LATE
@@ -35,6 +35,7 @@ def list_event_records(dependencies: Dependencies, request: Request) -> ApiRespo
     if since is None:
         raise ApiError(400, "bad_query", "Bad since", "must be given", "since")
     limit = request.number("limit", PAGE_MAX)
+    since = max(since, dependencies.recovery.clock() - EVENTS_KEPT)
     after = utc_text(since) if asked is None else verified_position(dependencies.cursor_key(), PURPOSE, asked)
     records: list[dict[str, Any]] = []
     day, last = date.fromisoformat(after[:10]), day_of(dependencies.recovery.clock() + LATE)
