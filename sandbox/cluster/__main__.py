@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from sandbox import credentials
@@ -58,6 +59,14 @@ def _environment(arguments: argparse.Namespace, secret: str) -> dict[str, str]:
     return credentials.key_variables(credentials.client_keys(secret)) | region | endpoint | passed
 
 
+def loopback_network(port: int) -> IPv4Network:
+    """Return the loopback network of the cluster that serves on `port`. Linux lets a process bind each address of it.
+
+    Two sandboxes on one machine have no address in common, so each job can bind the port of its master process.
+    """
+    return IPv4Network(f"127.{port >> 8}.{port & 255}.0/24")
+
+
 def main(argv: list[str]) -> int:
     """Serve the cluster until a signal arrives. Returns 0, or 1 if a thread of the server crashed.
 
@@ -86,7 +95,9 @@ def main(argv: list[str]) -> int:
         "autoscaling": AutoScalingApi(driver, power),
     }
     listener = server(AwsProtocol(apis, Control(driver, power)), arguments.port, secret)
-    url = f"http://127.0.0.1:{listener.server_address[1]}"
+    port = listener.server_address[1]
+    cluster.network = loopback_network(port)
+    url = f"http://127.0.0.1:{port}"
     driver.control = {"url": url, "keys": keys}
     ended = threading.Event()
     crashed: list[threading.ExceptHookArgs] = []

@@ -22,7 +22,8 @@ from sandbox.cluster.model.views import container_instance_view
 MANAGED_TAG = "gpu-recovery:managed"
 INSTANCE_TYPES = {1: "g5.xlarge", 4: "g5.12xlarge", 8: "p4d.24xlarge"}
 CPU_UNITS_PER_GPU, MEMORY_MIB_PER_GPU = 12 * 1024, 144_000
-FIRST_ADDRESS = 11  # 127.0.0.11 and up: loopback addresses that Linux lets a process bind
+FIRST_ADDRESS, ADDRESSES = 11, 200
+"""First host number of a network of 256 addresses, and number of instances in a network."""
 
 
 def launch(cluster: ClusterModel, gpus: int, now: datetime, tags: dict[str, str] | None = None) -> OperationResult:
@@ -45,7 +46,7 @@ def launch(cluster: ClusterModel, gpus: int, now: datetime, tags: dict[str, str]
         gpus=tuple(f"GPU-{cluster.ids.uuid('gpu')}" for _ in range(gpus)),
         cpu=CPU_UNITS_PER_GPU * max(gpus, 1),
         memory=MEMORY_MIB_PER_GPU * max(gpus, 1),
-        private_ip=f"127.0.{index // 200}.{FIRST_ADDRESS + index % 200}",
+        private_ip=str(cluster.network[0] + index // ADDRESSES * 256 + FIRST_ADDRESS + index % ADDRESSES),
         availability_zone=f"{cluster.region}{cluster.zones[index % len(cluster.zones)]}",
         instance_type=INSTANCE_TYPES.get(gpus, "p4d.24xlarge"),
         tags={MANAGED_TAG: "true", "Name": f"gpu-{index}"} if tags is None else tags,

@@ -321,3 +321,17 @@ def test_ending_the_server_leaves_no_process_behind(start_server, number):
     os.kill(server.process.pid, number)
     assert server.process.wait(timeout=50) == 0  # before the stray ends by itself
     assert [pid for pid in pids if is_alive(pid)] == []
+
+
+@pytest.mark.slow
+def test_two_clusters_on_one_machine_have_no_address_in_common(start_server):
+    """The master process of each binds the same port, because the scheduler of each gives it the first one."""
+    program = (
+        "import socket, time; server = socket.create_server(('ADDRESS', 2222)); "
+        "print('bound', flush=True); time.sleep(60)"
+    )
+    for server in (start_server("--instances", "1"), start_server("--instances", "1")):
+        (instance_id,) = server.instance_ids
+        address = server.ec2.describe_instances()["Reservations"][0]["Instances"][0]["PrivateIpAddress"]
+        task = started(server, f'exec python -c "{program.replace("ADDRESS", address)}"', instance_id)
+        server.until_logged(task, "bound")
