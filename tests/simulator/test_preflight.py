@@ -127,6 +127,19 @@ def test_a_silent_agent_does_not_make_a_preflight_pass() -> None:
     assert sick.instance_id not in world.job(job_id).instances
 
 
+def test_a_failed_preflight_that_nobody_can_explain_is_tried_again_elsewhere() -> None:
+    """The program had not started, so no exit of the program ends the job. The agent is silent, and the checks pass."""
+    world, job_id, sick = gang()
+    assert world.agents is not None
+    world.agents.cut_off.add(sick)
+    world.until(lambda: world.training.preflights.failed == 1, "no preflight fails", 600)
+    world.cluster.instances[sick].faults.clear()  # before the check begins
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 3_600)
+    world.until_status(job_id, JobStatus.RUNNING)
+    assert len(checked(world)) >= 4 and not world.fleet.boots
+    assert sick not in world.job(job_id).instances and "its program had not started" in reasons(world, job_id)
+
+
 @pytest.mark.parametrize("policy", [QUICK, IN_PLACE], ids=["new tasks", "in place"])
 def test_an_instance_whose_all_reduce_did_not_end_is_checked_first_after_a_failure(policy: RecoveryPolicy) -> None:
     """It trains. After a later failure of another rank it is checked in the background, and the gang is not."""

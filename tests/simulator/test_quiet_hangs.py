@@ -16,9 +16,11 @@ from simulator.world import World
 EVEN, EVEN_LOAD = COURSES["even steps"], TRAINING.first
 
 
-def training(action: HangAction = HangAction.NOTIFY, course: Course = EVEN, nnodes: int = 3) -> tuple[World, str]:
+def training(
+    action: HangAction = HangAction.NOTIFY, course: Course = EVEN, nnodes: int = 3, observe_only: bool = False
+) -> tuple[World, str]:
     """A gang that runs, whose agents see its ranks."""
-    policy = replace(PRESETS[Preset.ADAPTIVE], hang_without_progress=action)
+    policy = replace(PRESETS[Preset.ADAPTIVE], hang_without_progress=action, observe_only=observe_only)
     world = World(instances=nnodes, train_s=None, agents=True, diagnose=True, policy=policy)
     assert world.agents is not None
     world.agents.course = course
@@ -86,6 +88,18 @@ def test_with_act_operators_are_told_first_and_the_gang_is_stopped_after_the_sec
     assert world.agents is not None
     world.agents.hung.clear()
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 3_600)
+
+
+def test_an_observed_job_is_told_of_and_the_message_announces_no_stop() -> None:
+    """A second message says what would have been done."""
+    world, job_id = training(HangAction.ACT, observe_only=True)
+    world.let_pass(1_800)
+    hangs(world, job_id, HANGS["all ranks sleep"])
+    world.let_pass(900)
+    [first] = told(world, job_id)
+    assert "The job is only observed." in first and "the gang is stopped" not in first
+    assert world.messages()[-1].subject.endswith(f"{job_id}: would be stopped (observed only)")
+    assert world.job(job_id).status is JobStatus.RUNNING
 
 
 def test_a_gang_that_works_again_within_the_second_window_is_not_stopped() -> None:

@@ -15,6 +15,7 @@ from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import TERMINAL, FirstEnd, Job, JobStatus, Suspicion
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.passive_evidence import PassiveEvidence
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
@@ -85,15 +86,15 @@ def passes(record: Job, instance_id: str, attempt: int | None = None) -> Decisio
     return tell(record, passed, LONG)
 
 
-def lasts(record: Job, ids: tuple[str, ...]) -> Job:
+def lasts(record: Job, ids: tuple[str, ...], policy: RecoveryPolicy = LONG) -> Job:
     """The job after a stable run on `ids`, which an interruption has ended."""
     record = running(record, ids)
     at = later(LONG.stable_run_s)
     look = events.JobLookDue(at=at, attempt=record.attempt, look_at=record.look_at or at)
-    record = applied(tell(record, look, LONG, at))
+    record = applied(tell(record, look, policy, at))
     leaves = events.InstanceLeaving(at=at, attempt=record.attempt, instance_id=ids[0], sentence="it leaves")
-    record = applied(tell(record, leaves, LONG, at))
-    record = applied(tell(record, events.AllRanksStopped(at=at, attempt=record.attempt), LONG, at))
+    record = applied(tell(record, leaves, policy, at))
+    record = applied(tell(record, events.AllRanksStopped(at=at, attempt=record.attempt), policy, at))
     return replace(record, not_before=None)
 
 
@@ -218,6 +219,14 @@ def test_what_was_left_out_after_one_failure_is_not_taken_after_the_next() -> No
     """The second failure takes nothing back of what the first has shown."""
     record = named(without_signs(ended(queued(LONG, spec=SPEC), 2)), 1, (IDS[0], IDS[1], SPARES[0], IDS[3]))
     assert used_last(record) == (IDS[2], IDS[1])
+
+
+def test_a_stable_run_with_a_suspect_clears_it_also_if_it_resets_no_attempts() -> None:
+    """The suspicion ends with the run, whatever the run means for the limit of attempts."""
+    policy = replace(LONG, stable_run_resets_attempts=False)
+    record = applied(passes(named(queued(policy, spec=SPEC), 1), IDS[1]))
+    assert used_last(record) == (IDS[1],)
+    assert used_last(lasts(record, IDS, policy)) == ()
 
 
 def test_the_lists_are_bounded() -> None:

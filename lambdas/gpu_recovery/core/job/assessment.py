@@ -16,7 +16,7 @@ from gpu_recovery.core.identifiers import LISTED_MAX
 from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.task import EndingKind, RankFailure
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
 """Kinds of ending that a restart usually cures on GPUs that pass their check (Unicron: 73 % of task failures)."""
@@ -84,11 +84,14 @@ def _opens_incident(job: Job) -> bool:
     )
 
 
-def is_retried(kind: EndingKind | None, policy: RecoveryPolicy) -> bool:
-    """Return whether another attempt follows this kind of ending if the GPUs pass their check. None: no rank ended."""
-    if kind is EndingKind.FAILED:
+def is_retried(ending: Ending | None, policy: RecoveryPolicy) -> bool:
+    """Return whether another attempt follows this ending if the GPUs pass their check. None: no rank ended.
+
+    A rank with a failed preflight has not started its program. So its exit is no exit of the program.
+    """
+    if ending is not None and ending.kind is EndingKind.FAILED and not ending.is_preflight:
         return policy.retry_exits
-    return policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART)
+    return policy.retry_crashes and (ending is None or ending.is_preflight or ending.kind in CURED_BY_RESTART)
 
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
@@ -142,14 +145,16 @@ def _drained(result: Checked | None) -> str:
 
 def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessment:
     """Assess an attempt without a faulty instance: continue if a restart usually cures such an ending, else fail."""
-    kind = job.failure.ending.kind if job.failure else None
+    ending = job.failure.ending if job.failure else None
     reason = f"no faulty instance found ({checks}); {job.stop_reason}"
     if job.diagnosed is not None and job.diagnosed.needs_person:
         return Assessment(False, f"{reason}; {job.diagnosed.summary}; an operator must fix the cause first")
     if job.diagnosed is not None and job.diagnosed.repeated:
         return Assessment(False, f"{reason}; {job.diagnosed.summary}; it would fail again")
-    if is_retried(kind, policy):
-        why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
+    if is_retried(ending, policy):
+        why = "which a restart usually cures"
+        if ending is not None and ending.kind is EndingKind.FAILED:
+            why = "and its program had not started" if ending.is_preflight else "and exits are retried"
         return Assessment(True, f"{reason}, {why}")
     diagnosis = job.diagnosed
     if diagnosis is None:

@@ -98,6 +98,10 @@ def after_stable_run(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     """Return the changes after a stable run: its instances are trusted again, the others that are left out are not."""
     avoided = _avoided(job, {*job.instances}, None, policy)
     changes: dict[str, Any] = {"left_out": {}} if job.left_out else {}
+    if any(one.named for one in job.suspicions):
+        changes["suspicions"] = tuple(
+            repeat_offender.after_run(job, one) if one.named else one for one in job.suspicions
+        )
     return changes if avoided == job.avoided else {**changes, "avoided": avoided}
 
 

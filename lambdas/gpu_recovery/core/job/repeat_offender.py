@@ -49,7 +49,7 @@ def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[Fir
     failure, before = job.failure, _recent_ends(job, policy)
     if failure is None or not failure.instance_id:
         return before
-    if not 1 <= own_ends <= len(job.instances) // 2 or not is_retried(failure.ending.kind, policy):
+    if not 1 <= own_ends <= len(job.instances) // 2 or not is_retried(failure.ending, policy):
         return before
     # The ends are counted once while the containers are held, and again when the containers have ended.
     earlier = tuple(end for end in before if end.attempt != job.attempt)
@@ -65,7 +65,7 @@ def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) ->
     Args:
         ends: the first ends, including that of this attempt.
     """
-    if len(job.instances) == 1 and job.failure is not None and is_retried(job.failure.ending.kind, policy):
+    if len(job.instances) == 1 and job.failure is not None and is_retried(job.failure.ending, policy):
         return job.failure.instance_id
     return ends[-1].instance_id if ends and ends[-1].attempt == job.attempt else ""
 
@@ -211,12 +211,12 @@ def after_stable_run(job: Job) -> dict[str, Any]:
     Suspicions of a rank are kept, so that a program that ends this rank now and then does not put the whole fleet under
     suspicion.
     """
-    proved = set(job.instances)
-    suspicions = tuple(
-        replace(suspicion, lasted=True, proved=suspicion.proved or suspicion.instance_id in proved)
-        for suspicion in job.suspicions
-    )
-    return {"first_ends": (), "suspicions": suspicions}
+    return {"first_ends": (), "suspicions": tuple(after_run(job, suspicion) for suspicion in job.suspicions)}
+
+
+def after_run(job: Job, suspicion: Suspicion) -> Suspicion:
+    """Return a suspicion after a stable run of the job. The instances of the run are exonerated."""
+    return replace(suspicion, lasted=True, proved=suspicion.proved or suspicion.instance_id in job.instances)
 
 
 def _recent_suspicions(job: Job, policy: RecoveryPolicy) -> tuple[Suspicion, ...]:

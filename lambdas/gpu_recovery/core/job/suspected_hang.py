@@ -50,7 +50,8 @@ def hang_suspected(job: Job, event: events.HangSuspected, context: DecisionConte
     told_at = job.hang_told_at
     if told_at is None or told_at < event.since:
         reason = f"may hang: {event.sentence}"
-        notice = jobs.may_hang(job, event, context.now + ACT_AFTER if acts else None)
+        stops_at = context.now + ACT_AFTER if acts else None
+        notice = jobs.may_hang(job, event, stops_at, job.is_observed(context.policy))
         return Step(job.status, reason, {"hang_told_at": context.now}, (notice,))
     if not acts:
         return Ignore("operators know of this hang")

@@ -253,17 +253,22 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 
-def may_hang(job: Job, event: HangSuspected, stops_at: datetime | None) -> NotifyOperator:
+def may_hang(job: Job, event: HangSuspected, stops_at: datetime | None, is_observed: bool = False) -> NotifyOperator:
     """Return the message that the node agents show a hang of a job that reports no progress.
 
     Args:
         job: the record before the decision.
         event: what the agents show.
         stops_at: time from which the gang is stopped if it still hangs; None if it is not stopped.
+        is_observed: the stop is recorded and not carried out.
     """
     note_id = f"{job.job_id}/{job.version + 1}"
     follows = "The job is not stopped. There is no further message about this hang."
-    if stops_at is not None:
+    if stops_at is not None and is_observed:
+        follows = (
+            f"The job is only observed. If nothing has changed at {clock(stops_at)}, a message says what would be done."
+        )
+    elif stops_at is not None:
         follows = (
             f"If nothing has changed at {clock(stops_at)}, the gang is stopped and diagnosed, and the job continues "
             "from its last checkpoint. A message of its own follows then."
