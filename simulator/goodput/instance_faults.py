@@ -9,6 +9,7 @@ from sandbox.cluster.model import instances
 from sandbox.cluster.model.records import GpuFault, ModelInstance
 from sandbox.cluster.model.statuses import CuredBy, Ec2State
 from simulator.cloud.fleet import VirtualFleet
+from simulator.cloud.workloads import DEEP, ONLY_DEEP
 from simulator.goodput.assumptions import Conditions, Cure, Shows
 from simulator.goodput.failure_trace import Failure
 
@@ -30,16 +31,20 @@ class InstanceFaults:
         self._faulty: dict[str, FaultyInstance] = {}
 
     def add(self, failure: Failure, instance_id: str) -> None:
-        """Make the instance faulty. If checks of the run's level find the fault, a GPU of the instance breaks."""
+        """Make the instance faulty. A GPU breaks if checks of the level of the run, or idle checks, see the fault."""
         instance = self.fleet.cluster.instances[instance_id]
         shown_s = self.conditions.exit_s if failure.shows is Shows.EXIT else 0.0
         visible_at = self.fleet.timeline.now + timedelta(seconds=shown_s + self.conditions.evidence_s)
         self._faulty[instance_id] = FaultyInstance(failure, instance.boot_id, visible_at)
         if failure.is_seen(self.conditions, self.level):
-            kind = "ecc" if failure.verdict is Cure.REPLACE else "xid79"
-            cured_by = CuredBy.REPLACE if failure.cure is Cure.REPLACE else CuredBy.REBOOT
-            instances.break_gpu(instance, instance.gpus[0], GpuFault(kind, cured_by))
-            self.fleet.changes += 1
+            self._break(instance, "ecc" if failure.verdict is Cure.REPLACE else "xid79", failure)
+        elif failure.is_seen(self.conditions, DEEP):
+            self._break(instance, ONLY_DEEP, failure)
+
+    def _break(self, instance: ModelInstance, kind: str, failure: Failure) -> None:
+        cured_by = CuredBy.REPLACE if failure.cure is Cure.REPLACE else CuredBy.REBOOT
+        instances.break_gpu(instance, instance.gpus[0], GpuFault(kind, cured_by))
+        self.fleet.changes += 1
 
     def is_running(self, instance_id: str) -> bool:
         """Whether EC2 has the instance in the state `running`."""

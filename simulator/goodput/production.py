@@ -15,6 +15,7 @@ from gpu_recovery.execution.stop import STOP_GRACE_S
 from sandbox.cluster.model.health import GROUP_TAG
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.rate_limits import Costs, Limit
+from simulator.cloud.workloads import DEEP
 from simulator.fast.fidelity import LARGE
 from simulator.goodput.agent_reports import QuietAgents, ReportingStore
 from simulator.goodput.assumptions import Conditions
@@ -53,6 +54,7 @@ def timings(conditions: Conditions, level: int) -> FleetTimings:
         boot_s=conditions.reboot_s - SHUTS_DOWN_S,
         launch_s=conditions.replace_s,
         check_s=conditions.check_s(level),
+        deep_check_s=conditions.check_s(DEEP),
     )
 
 
@@ -235,17 +237,20 @@ class Feature(StrEnum):
     PROGRESS: the ranks report their progress, and a hang is noticed by its absence.
     EVIDENCE: the gang is checked only without evidence of the agents, or after a repeated failure.
     IN_PLACE: the containers stay, and only the rank of an instance that is left out is a new task.
+    IDLE_CHECKS: an idle spare has a check of level 3 once a day.
     """
 
     PROGRESS = "progress"
     EVIDENCE = "evidence"
     IN_PLACE = "in place"
+    IDLE_CHECKS = "idle checks"
 
 
 SETTINGS_OF: Mapping[Feature, Mapping[str, Any]] = {
     Feature.PROGRESS: {"gang_check": GangCheck.ALWAYS},
     Feature.EVIDENCE: {},
     Feature.IN_PLACE: {"restart_in_place": True},
+    Feature.IDLE_CHECKS: {"restart_in_place": True, "idle_check_every_s": 86_400},
 }
 """What each feature sets beside `FOR_MONTHS`."""
 
