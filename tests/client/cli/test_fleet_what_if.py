@@ -13,7 +13,7 @@ from gpu_recovery_client.cli import app, what_if
 from gpu_recovery_client.texts import Language, use_language
 from typer.testing import CliRunner
 
-from tests.simulator.replay.recorded_runs import run_of, saved
+from tests.simulator.replay.recorded_runs import elastic_job, run_of, saved
 
 Run = Callable[..., Result]
 PAGE = 50
@@ -74,6 +74,19 @@ def test_the_text_names_the_control_the_figures_and_each_other_incident(cli: Run
     finally:
         use_language(Language.ENGLISH)
     assert f"对照：重放的 {number} 次中断中有 {number} 次与记录的决策一致" in zh
+
+
+def test_an_elastic_job_is_listed_as_not_replayable_with_the_reason(cli: Run, tmp_path: Path) -> None:
+    """No fault of the job is replayed, and no instance is invented for a width that the job did not have."""
+    folder = tmp_path / "records"
+    job_id, interruptions = elastic_job(folder)
+    told = cli("fleet", "what-if", "--records", str(folder), "--set", "replace=true")
+    assert told.exit_code == 0, told.output
+    assert f"{job_id} cannot be replayed: the job is elastic, and the replay knows only jobs of" in told.stdout
+    assert "Control: 0 of 0 replayed interruptions" in told.stdout
+    report = json.loads(cli("fleet", "what-if", "--records", str(folder), "--set", "replace=true", "--json").stdout)
+    assert report["interruptions"] == {"recorded": interruptions, "replayed": 0, "reproduced": 0}
+    assert report["incidents"] == report["policies"] == [] and report["control"]["interruptions"] == 0
 
 
 @pytest.mark.parametrize(
