@@ -73,6 +73,10 @@ CheckpointEveryS = Annotated[
     int | None,
     typer.Option(help="Seconds between two checkpoints of the program, for what the recovery contract expects."),
 ]
+ReportsProgress = Annotated[
+    bool | None,
+    typer.Option("--reports-progress", help="The program reports progress, for what the recovery contract expects."),
+]
 SuspendGraceS = Annotated[
     int | None, typer.Option(help="Seconds that rank 0 has to save its state when the job is suspended.")
 ]

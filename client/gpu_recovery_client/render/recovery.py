@@ -32,7 +32,7 @@ CAUSES: Mapping[str, str] = {
 """Why a job was down."""
 CHANGES: Mapping[str, str] = {
     "spare": "keep one idle spare instance",
-    "progress_reports": "report progress, so that a hang is noticed within two minutes",
+    "progress_reports": "report progress (reports_progress: true), so that a hang is noticed within two minutes",
     "restart_in_place": "restart in place (restart_in_place: true, with node agents)",
     "warm_spare": "keep one warm spare (warm_spares: 1, with restart in place and node agents)",
     "memory_checkpoints": "save memory checkpoints in each step",
@@ -72,6 +72,9 @@ def expectation_rows(view: View) -> list[tuple[str, str]]:
         minutes=f"{found['checkpoint_every_s'] / 60:g}",
         spares=found["spares"],
     )
+    if (reports := found.get("reports_progress")) is not None:  # a deployment of an older release does not say it
+        without = tr("no progress reports (if the program reports progress, set reports_progress: true)")
+        assumed += f"; {tr('progress reports') if reports else without}"
     rate = tr(
         "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published",
         rate=f"{found['rate_per_1000_instance_days']:.2f}",

@@ -165,6 +165,7 @@ HELP = {
     "Recovery contract: those minutes and the work that is done again, at most for each incident.": (
         "恢复约定：每次事故最多的分钟数，包括上述时间和需要重做的工作。"
     ),
+    "The program reports progress, for what the recovery contract expects.": "程序上报进度，用于估算恢复约定。",
     "Seconds between two checkpoints of the program, for what the recovery contract expects.": (
         "程序两次检查点之间的秒数，用于估算恢复约定。"
     ),

@@ -19,7 +19,13 @@ RECOVERY = {
     "a user": "用户操作",
     "not known": "未知",
     "keep one idle spare instance": "保留一台空闲的备用实例",
-    "report progress, so that a hang is noticed within two minutes": "报告进度，使卡住在两分钟内被发现",
+    "report progress (reports_progress: true), so that a hang is noticed within two minutes": (
+        "报告进度（reports_progress: true），使卡住在两分钟内被发现"
+    ),
+    "progress reports": "有进度报告",
+    "no progress reports (if the program reports progress, set reports_progress: true)": (
+        "没有进度报告（如果程序上报进度，请设置 reports_progress: true）"
+    ),
     "restart in place (restart_in_place: true, with node agents)": "原地重启（restart_in_place: true，需要节点代理）",
     "keep one warm spare (warm_spares: 1, with restart in place and node agents)": (
         "保留一个热备用（warm_spares: 1，需要原地重启和节点代理）"

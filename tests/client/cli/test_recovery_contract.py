@@ -18,6 +18,7 @@ EXPECTED = {
     "own_gpu_days": 0.0,
     "own_recoveries": 0,
     "checkpoint_every_s": 600.0,
+    "reports_progress": False,
     "is_met": False,
     "down_kept": 0.79,
     "lost_kept": 0.8,
@@ -52,6 +53,25 @@ def test_what_a_recovery_contract_expects_is_shown_in_the_language_of_the_user(r
     assert "keep one idle spare instance, and restart in place" in dry and "every 2 min" in dry
     chinese = run("--language", "zh", "submit", *OPTIONS, "--dry-run").stdout
     assert "不能在 95 % 的事故中满足" in chinese and "保留一台空闲的备用实例" in chinese
+
+
+def test_a_dry_run_says_what_is_assumed_about_progress_reports_and_how_to_change_it(run: Run, api: Any) -> None:
+    """A deployment of an older release does not say it, so nothing is claimed."""
+    api.queue["pending"]["recovery_expectation"] = EXPECTED
+
+    def assumed(*options: str) -> str:
+        rows = " ".join(run("submit", *OPTIONS, "--max-down-minutes", "5", *options, "--dry-run").stdout.split())
+        return rows.partition("assumed ")[2].partition(" failure rate")[0]
+
+    known = "a checkpoint every 10 min, spare instances: 0"
+    assert assumed() == f"{known}; no progress reports (if the program reports progress, set reports_progress: true)"
+    api.queue["pending"]["recovery_expectation"] = EXPECTED | {"reports_progress": True}
+    assert assumed("--reports-progress") == f"{known}; progress reports"
+    assert json.loads(api.requests[-1].content)["reports_progress"] is True
+    api.queue["pending"]["recovery_expectation"] = {
+        name: value for name, value in EXPECTED.items() if name != "reports_progress"
+    }
+    assert assumed() == known
 
 
 def test_the_bill_of_a_downtime_is_in_status_and_explain(run: Run, api: Any) -> None:
