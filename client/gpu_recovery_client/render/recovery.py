@@ -90,8 +90,8 @@ def bill_sentences(view: View) -> list[str]:
     down = view.get("downtime")
     if not down:
         return []
-    phases = ", ".join(tr(PHASES[name], time=duration(seconds)) for name, seconds in down["phases"].items())
-    values = {"time": duration(down["down_s"]), "phases": phases, "cause": tr(CAUSES[down["cause"]])}
+    phases = ", ".join(_phase(name, seconds) for name, seconds in down["phases"].items())
+    values = {"time": duration(down["down_s"]), "phases": phases, "cause": _known(CAUSES, down["cause"])}
     is_open = down.get("until") is None
     told = [
         tr("down now, for {time}: {phases}; cause: {cause}", **values)
@@ -114,7 +114,8 @@ def lost_text(view: View) -> str:
     """Return the time that all downtimes of a job have cost, by cause; "" if there was none."""
     lost = view.get("lost_s") or {}
     return ", ".join(
-        f"{tr(CAUSES[cause])} {duration(seconds)}" for cause, seconds in sorted(lost.items(), key=lambda one: -one[1])
+        f"{_known(CAUSES, cause)} {duration(seconds)}"
+        for cause, seconds in sorted(lost.items(), key=lambda one: -one[1])
     )
 
 
@@ -128,6 +129,16 @@ def contract_text(view: View) -> str:
     return ", ".join(filter(None, limits))
 
 
+def _known(texts: Mapping[str, str], name: str) -> str:
+    """Return the text of a name, or the name itself if only a newer deployment knows it."""
+    return tr(texts[name]) if name in texts else name
+
+
+def _phase(name: str, seconds: float) -> str:
+    time = duration(seconds)
+    return tr(PHASES[name], time=time) if name in PHASES else f"{name} {time}"
+
+
 def _quantiles(found: View, name: str) -> str:
     half, most = found[f"{name}_p50_s"], found[f"{name}_p95_s"]
     return tr(
@@ -136,7 +147,7 @@ def _quantiles(found: View, name: str) -> str:
 
 
 def _alternative(alternative: View) -> str:
-    changes = [tr(CHANGES[name]) for name in alternative["changes"]]
+    changes = [_known(CHANGES, name) for name in alternative["changes"]]
     if alternative.get("checkpoint_every_s") is not None:
         every = f"{alternative['checkpoint_every_s'] / 60:g}"
         changes.append(tr("save a checkpoint every {minutes} min", minutes=every))

@@ -74,22 +74,41 @@ def test_a_dry_run_says_what_is_assumed_about_progress_reports_and_how_to_change
     assert assumed() == known
 
 
+DOWN = {
+    "since": "2026-11-21T09:00:00Z",
+    "until": "2026-11-21T09:09:10Z",
+    "attempt": 1,
+    "phase": None,
+    "down_s": 550,
+    "repeated_s": 90,
+    "lost_s": 640,
+    "cause": "hardware",
+    "recovered": True,
+    "kept": False,
+    "phases": {"notice": 10, "stop": 12, "check": 138, "repair": 360, "start": 30},
+    "sentences": [],
+}
+"""A downtime that is over."""
+
+
+def test_names_that_only_a_newer_deployment_knows_are_printed_as_they_are(run: Run, api: Any) -> None:
+    """An unknown cause, phase or change, in both languages."""
+    down = DOWN | {"cause": "cooling", "phases": {"notice": 10, "thaw": 540}}
+    api.jobs[0] |= {"downtime": down, "lost_s": {"cooling": 640}}
+    alternative = {**EXPECTED["alternatives"][0], "changes": ["spare", "colder_room"]}
+    expected = EXPECTED | {"alternatives": [alternative]}
+    api.jobs[0]["recovery_expectation"] = api.queue["pending"]["recovery_expectation"] = expected
+    for language in ("en", "zh"):
+        for verb in ("status", "explain"):
+            text = " ".join(run("--language", language, verb, api.jobs[0]["job_id"]).stdout.split())
+            assert "cooling" in text and "thaw 9m" in text, text
+        dry = run("--language", language, "submit", *OPTIONS, "--dry-run")
+        assert dry.exit_code == 0 and "colder_room" in dry.stdout
+
+
 def test_the_bill_of_a_downtime_is_in_status_and_explain(run: Run, api: Any) -> None:
     """By phase and cause, and whether the contract was kept."""
-    down = {
-        "since": "2026-11-21T09:00:00Z",
-        "until": "2026-11-21T09:09:10Z",
-        "attempt": 1,
-        "phase": None,
-        "down_s": 550,
-        "repeated_s": 90,
-        "lost_s": 640,
-        "cause": "hardware",
-        "recovered": True,
-        "kept": False,
-        "phases": {"notice": 10, "stop": 12, "check": 138, "repair": 360, "start": 30},
-        "sentences": [],
-    }
+    down = DOWN
     api.jobs[0] |= {"downtime": down, "max_down_minutes": 5, "lost_s": {"hardware": 640}}
     for verb in ("status", "explain"):
         text = " ".join(run(verb, api.jobs[0]["job_id"]).stdout.split())
