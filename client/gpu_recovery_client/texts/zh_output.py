@@ -12,6 +12,7 @@ OUTPUT = {
     "no line of this log is a known error": "日志中没有已知的错误",
     "next: {policy}": "下一步：{policy}",
     "{file} cannot be read: {error}": "无法读取 {file}：{error}",
+    "{file} cannot be written: {error}": "无法写入 {file}：{error}",
     "the log of rank {rank} was not read: {why}": "未读取 rank {rank} 的日志：{why}",
     "{file}, line {number}: not JSON: {error}": "{file} 第 {number} 行不是 JSON：{error}",
     "LINE": "行",

@@ -129,6 +129,34 @@ def test_an_elastic_job_is_listed_as_not_replayable_with_the_reason(cli: Run, tm
 
 
 @pytest.mark.parametrize(
+    ("holds", "target", "message"),
+    [
+        ("records.json", "records", "records.json: there are records in this folder already"),
+        ("file", "records/file", "file cannot be written: File exists"),
+        ("file", "records/file/deeper", "deeper cannot be written: Not a directory"),
+    ],
+)
+def test_a_folder_that_cannot_take_the_records_is_refused_before_any_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holds: str, target: str, message: str
+) -> None:
+    """The pages of a large account take minutes."""
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("GPU_RECOVERY_TOKEN", "grt_0")
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / holds).write_text("{}")
+    requests: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(200, json={"records": [], "next_cursor": None})
+
+    asked = ["fleet", "what-if", "--set", "replace=true", "--save", str(tmp_path / target)]
+    result = CliRunner().invoke(app.app, asked, obj=httpx.MockTransport(answer))
+    assert result.exit_code == 2 and message in result.output.replace("\n", " "), result.output
+    assert requests == []
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "give --set or --policy"),
