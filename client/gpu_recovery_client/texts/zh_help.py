@@ -274,7 +274,7 @@ HELP = {
         "The production code decides again, in the simulator. First it replays the incidents under the recorded policy, "
         "as a control, and lists each incident that it does not decide as recorded. Nothing in the account is changed."
     ): (
-        "生产代码在模拟器中重新决策。先在记录的策略下重放事故作为对照，并列出每个与记录的决策不一致的事故。"
+        "生产代码在模拟器中重新作出决定。先在记录的策略下重放事故作为对照，并列出每个与记录的决定不一致的事故。"
         "账户中的任何内容都不会改变。"
     ),
 }

@@ -28,7 +28,7 @@ RECOVERY = {
     ),
     "restart in place (restart_in_place: true, with node agents)": "原地重启（restart_in_place: true，需要节点代理）",
     "keep one warm spare (warm_spares: 1, with restart in place and node agents)": (
-        "保留一个热备用（warm_spares: 1，需要原地重启和节点代理）"
+        "保留一个热备（warm_spares: 1，需要原地重启和节点代理）"
     ),
     "save memory checkpoints in each step": "每一步保存内存检查点",
     "{number} in {days} days (90 % range {low} to {high})": "{days} 天内 {number} 次（90 % 区间 {low} 到 {high}）",

@@ -78,7 +78,7 @@ def test_the_text_names_the_control_the_figures_and_each_other_incident(cli: Run
         zh = cli("--language", "zh", *asked).stdout
     finally:
         use_language(Language.ENGLISH)
-    assert f"对照：重放的 {number} 次中断中有 {number} 次与记录的决策一致" in zh
+    assert f"对照：重放的 {number} 次中断中有 {number} 次与记录的决定一致" in zh
 
 
 @pytest.mark.slow
