@@ -62,12 +62,15 @@ ProgressTimeoutS = Annotated[
 MaxDownMinutes = Annotated[
     int | None,
     typer.Option(
-        help="Recovery contract: minutes at most from a failure to the next training step. Else operators are told."
+        help="Recovery contract: largest number of minutes from a failure to the next training step. "
+        "Operators are notified if it is exceeded."
     ),
 ]
 MaxLostMinutes = Annotated[
     int | None,
-    typer.Option(help="Recovery contract: those minutes and the work that is done again, at most for each incident."),
+    typer.Option(
+        help="Recovery contract: largest number of minutes that an incident may cost: downtime plus repeated work."
+    ),
 ]
 CheckpointEveryS = Annotated[
     int | None,

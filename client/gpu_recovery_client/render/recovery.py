@@ -60,13 +60,13 @@ def expectation_rows(view: View) -> list[tuple[str, str]]:
     )
     rows = [
         (tr("incidents"), incidents),
-        (tr("down each time"), _quantiles(found, "down")),
-        (tr("lost each time"), _quantiles(found, "lost")),
+        (tr("downtime of an incident"), _quantiles(found, "down")),
+        (tr("lost time of an incident"), _quantiles(found, "lost")),
         (tr("recovery contract"), f"{verdict}: {kept}"),
     ]
-    rows += [(tr("would meet it"), _alternative(each)) for each in found.get("alternatives") or ()]
+    rows += [(tr("changes that meet the contract"), _alternative(each)) for each in found.get("alternatives") or ()]
     if not found["is_met"] and not found.get("alternatives"):
-        rows.append((tr("would meet it"), tr("no change that is known here")))
+        rows.append((tr("changes that meet the contract"), tr("no change that is known here")))
     assumed = tr(
         "a checkpoint every {minutes} min, spare instances: {spares}",
         minutes=f"{found['checkpoint_every_s'] / 60:g}",
@@ -82,7 +82,7 @@ def expectation_rows(view: View) -> list[tuple[str, str]]:
         gpu_days=f"{found['own_gpu_days']:.0f}",
     )
     times = tr("{number} recoveries of this fleet, and published times", number=found["own_recoveries"])
-    return [*rows, (tr("assumed"), assumed), (tr("failure rate"), rate), (tr("times from"), times)]
+    return [*rows, (tr("assumed"), assumed), (tr("failure rate"), rate), (tr("source of the times"), times)]
 
 
 def bill_sentences(view: View) -> list[str]:

@@ -38,10 +38,10 @@ RECOVERY = {
         "停机时间不超过上限的占 {down} %，损失时间不超过上限的占 {lost} %"
     ),
     "incidents": "预计事故",
-    "down each time": "每次停机",
-    "lost each time": "每次损失",
+    "downtime of an incident": "每次事故的停机时间",
+    "lost time of an incident": "每次事故的损失时间",
     "recovery contract": "恢复约定",
-    "would meet it": "可以满足的方法",
+    "changes that meet the contract": "可以满足约定的改变",
     "no change that is known here": "没有已知的方法",
     "a checkpoint every {minutes} min, spare instances: {spares}": "每 {minutes} 分钟一个检查点，备用实例：{spares}",
     "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published": (
@@ -50,7 +50,7 @@ RECOVERY = {
     "{number} recoveries of this fleet, and published times": "本机群的 {number} 次恢复，以及公开的时间",
     "assumed": "假设",
     "failure rate": "故障率",
-    "times from": "时间来源",
+    "source of the times": "时间的来源",
     "down for {time}: {phases}; cause: {cause}": "停机 {time}：{phases}；原因：{cause}",
     "down now, for {time}: {phases}; cause: {cause}": "正在停机，已 {time}：{phases}；原因：{cause}",
     "how much work was done again is not known": "重做了多少工作未知",

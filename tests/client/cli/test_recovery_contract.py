@@ -49,9 +49,14 @@ def test_what_a_recovery_contract_expects_is_shown_in_the_language_of_the_user(r
     assert (sent["max_down_minutes"], sent["max_lost_minutes"], sent["checkpoint_every_s"]) == (5, 20, 600)
     assert "recovery contract: NOT met in 95 % of the incidents" in submitted.stderr
     dry = " ".join(run("submit", *OPTIONS, "--dry-run").stdout.split())
-    assert "1.6 in 30 days (90 % range 0.4 to 3.3)" in dry
+    assert "incidents 1.6 in 30 days (90 % range 0.4 to 3.3)" in dry
+    for name in ("downtime of an incident 1.6 min", "lost time of an incident 6.0 min", "source of the times 0 "):
+        assert name in dry
+    assert "changes that meet the contract keep one idle spare instance" in dry
     assert "keep one idle spare instance, and restart in place" in dry and "every 2 min" in dry
     chinese = run("--language", "zh", "submit", *OPTIONS, "--dry-run").stdout
+    for name in ("每次事故的停机时间", "每次事故的损失时间", "可以满足约定的改变", "时间的来源"):
+        assert name in chinese
     assert "不能在 95 % 的事故中满足" in chinese and "保留一台空闲的备用实例" in chinese
 
 
