@@ -131,6 +131,15 @@ def test_both_languages_name_the_same_things_and_places(page: Page, chinese: Pag
     }
 
 
+def test_both_readmes_link_the_same_pages_as_often() -> None:
+    """So a link to another section of a page is missing in neither."""
+    english, chinese = (
+        sorted(re.sub(r"(\.zh(-CN)?)?\.md(#.*)?$", ".md", link) for link in page.links() if not link.startswith("#"))
+        for page in READMES
+    )
+    assert english == chinese
+
+
 @each_translation
 def test_a_chinese_paragraph_is_one_line(page: Page, chinese: Page) -> None:
     """A line break between Chinese characters is shown as a space."""

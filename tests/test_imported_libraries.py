@@ -78,6 +78,10 @@ IMPORTS = {
         "tomli_w",
         "health_check.settings",
         "health_check.remedies",
+        # A policy to try may be that of a settings file, which only the settings of a deployment can read.
+        "infra.settings",
+        "infra.settings_error",
+        "infra.settings_file",
         # What a simulated agent reports of a rank is learned as by the real one.
         "gpu_recovery_agent.sensors.activity_history",
     },

@@ -39,6 +39,8 @@ REPLACED = {
 }
 """Patterns that no text may contain, each with the plain words for it."""
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(REPLACED)})\b", re.IGNORECASE)
+CHINESE = {"决策": "决定", "预热备用|热备用(?!于)": "热备"}
+"""Chinese words with a second form that no text may contain, each with the term of the project."""
 PROGRAMS = (*("lambdas", "agent", "client", "health_check", "infra", "image_builder", "ray_runner"),)
 """Folders whose messages are read: e-mails, reasons, API errors, the command line, the agent, alarms."""
 UNREVIEWED = {
@@ -121,6 +123,16 @@ def test_a_page_uses_plain_words(path: Path) -> None:
 def test_messages_use_plain_words(folder: str) -> None:
     """E-mails, reasons, API errors, the command line, messages of the agent and of the health check, alarms."""
     assert [(place, found) for place, text in _messages(folder) for found in violations(text)] == []
+
+
+@pytest.mark.parametrize("word", CHINESE)
+def test_chinese_texts_have_one_word_for_a_term(word: str) -> None:
+    """Chinese pages, and the Chinese texts of the command line and of the settings."""
+    pages = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if re.search(r"\bzh\b", path.name)]
+    texts = [*(ROOT / "client/gpu_recovery_client/texts").glob("zh*.py"), *(ROOT / "docs").glob("*.zh.toml")]
+    assert pages and texts
+    found = [str(path.relative_to(ROOT)) for path in (*pages, *texts) if re.search(word, path.read_text("utf-8"))]
+    assert found == [], f"write {CHINESE[word]}"
 
 
 def test_the_description_of_the_api_uses_plain_words() -> None:

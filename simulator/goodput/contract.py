@@ -31,7 +31,7 @@ from gpu_recovery.core.recovery_expectation.expectation import (
 )
 from gpu_recovery.core.recovery_expectation.failure_rate import FailureRate
 from gpu_recovery.core.recovery_expectation.published_times import CHECKPOINT_S, Setup
-from gpu_recovery.core.recovery_expectation.sentences import contract_of, sentences
+from gpu_recovery.core.recovery_expectation.sentences import contract_of, is_reporting_progress, sentences
 from gpu_recovery.job_api.job_spec import parse_spec
 from gpu_recovery.job_api.yaml_reader import read_yaml
 
@@ -181,7 +181,7 @@ def setup_of(spec: JobSpec, spares: int) -> Setup:
         spec.gpus_per_node,
         spares=spares,
         in_place=bool(spec.restart_in_place),
-        reports_progress=bool(spec.restart_in_place) or spec.progress_timeout_s is not None,
+        reports_progress=bool(spec.restart_in_place) or is_reporting_progress(spec),
         checkpoint_s=CHECKPOINT_S if spec.checkpoint_every_s is None else float(spec.checkpoint_every_s),
     )
 
@@ -192,6 +192,8 @@ def _spec(path: Path) -> JobSpec:
         raise ContractInvalid("the job has no recovery contract: give max_down_minutes or max_lost_minutes")
     if spec.backend is not Backend.ECS or spec.nnodes > INSTANCES_MAX:
         raise ContractInvalid(f"the simulator takes jobs on ECS with at most {INSTANCES_MAX} instances")
+    if spec.nnodes_min is not None:
+        raise ContractInvalid("the simulator takes jobs of a fixed number of instances here: give one number as nnodes")
     return spec
 
 

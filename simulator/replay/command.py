@@ -12,6 +12,9 @@ from typing import Any
 from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from, with_present_names
 
+from infra.settings import DeploymentSettings
+from infra.settings_error import DeploymentSettingsError, context_key
+from infra.settings_file import TARGET
 from simulator.goodput.assumptions_file import read
 from simulator.replay.records import RecordsInvalid, read_records
 from simulator.replay.report import report
@@ -19,6 +22,10 @@ from simulator.replay.what_if import what_if, with_settings
 
 ERRORS = (PolicyInvalid, RecordsInvalid, OSError, UnicodeDecodeError)
 """Errors of the options and of the files. Their message is for the user."""
+OF_A_DEPLOYMENT = {*TARGET, *(field.name for field in fields(DeploymentSettings))} - {
+    field.name for field in fields(RecoveryPolicy)
+}
+"""Keys that only a settings file of a deployment has."""
 SWITCH = {"true": True, "false": False}
 """Values of a setting that is on or off."""
 
@@ -49,7 +56,8 @@ def settings_of(pairs: Iterable[str]) -> dict[str, Any]:
 def policy_file(path: Path) -> dict[str, Any]:
     """Return the policy settings in a file: JSON or TOML with `preset` and the thresholds.
 
-    A settings file of a deployment has the thresholds in its table `policy`, and the switches beside it.
+    A file with a setting that is no policy setting, such as `cluster_name`, is a settings file of a deployment. Its
+    policy is the one that the deployment would have.
 
     Raises:
         PolicyInvalid: the file has another form, or a setting does not exist or has a wrong value.
@@ -62,12 +70,23 @@ def policy_file(path: Path) -> dict[str, Any]:
         raise PolicyInvalid(f"{path.name} cannot be read as a policy: {error}") from error
     if not isinstance(document, dict):
         raise PolicyInvalid(f"{path.name} cannot be read as a policy: it is no table of settings")
-    if isinstance(document.get("policy"), dict):
-        known = {field.name for field in fields(RecoveryPolicy)}
-        beside = {name: value for name, value in document.items() if name in known}
-        document = {**beside, **document["policy"]}
+    if document.keys() & OF_A_DEPLOYMENT:
+        document = _policy_of_deployment(document, path.name)
     policy_from(document)
     return document
+
+
+def _policy_of_deployment(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the policy settings of a deployment with these settings.
+
+    Raises:
+        PolicyInvalid: a setting does not exist or has a wrong value.
+    """
+    context = {context_key(key): value for key, value in document.items() if key not in TARGET}
+    try:
+        return DeploymentSettings.from_context(context).recovery_policy
+    except DeploymentSettingsError as error:
+        raise PolicyInvalid(str(DeploymentSettingsError(error.problems, lambda key: f"{name}: {key}"))) from error
 
 
 def answer(

@@ -76,6 +76,7 @@ class Course:
 
     jobs:     ids of its jobs.
     nnodes, gpus: instances of the gang, and GPUs of each.
+    is_elastic: whether its job has a range of widths; `nnodes` is then the width of its first event.
     began_at: start of the first run of all ranks in the records.
     ends_at:  end of the last job, or of the records.
     first:    instances of the first run by rank; "" for an unknown one.
@@ -88,6 +89,7 @@ class Course:
     user: str
     nnodes: int
     gpus: int
+    is_elastic: bool = False
     began_at: datetime | None = None
     ends_at: datetime | None = None
     is_over: bool = False
@@ -186,9 +188,10 @@ class _Builder:
             if not event.instances:
                 return None  # an event of a release that did not record the size of a job
             gpus = event.gpus // event.instances
-            course = next(self._continued(event, gpus), None)
+            is_elastic = bool((event.replay or {}).get("elastic"))
+            course = next(self._continued(event, gpus, is_elastic=is_elastic), None)
             if course is None:
-                course = Course([event.job_id], event.user, event.instances, gpus)
+                course = Course([event.job_id], event.user, event.instances, gpus, is_elastic)
                 course.was_seen_from_start = not event.before
                 course.gang = ("",) * event.instances
                 self.courses.append(course)
@@ -198,10 +201,11 @@ class _Builder:
             self._of_job[event.job_id] = course
         return course
 
-    def _continued(self, event: RecordedEvent, gpus: int) -> Iterator[Course]:
+    def _continued(self, event: RecordedEvent, gpus: int, *, is_elastic: bool) -> Iterator[Course]:
         """Yield the course that a new job continues: one of the same user and size that failed shortly before."""
+        new = (event.user, event.instances, gpus, is_elastic)
         for course in self.courses:
-            same = (course.user, course.nnodes, course.gpus) == (event.user, event.instances, gpus)
+            same = (course.user, course.nnodes, course.gpus, course.is_elastic) == new
             if same and not event.before and course.failed_at and event.at - course.failed_at <= SUBMITTED_AGAIN:
                 yield course
 

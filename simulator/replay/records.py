@@ -66,8 +66,11 @@ def read_records(folder: Path) -> Records:
     return Records(folder.resolve().name, _time(about, "since"), _time(about, "until"), ordered)
 
 
-def write_records(folder: Path, texts: Iterable[str], since: datetime, until: datetime) -> None:
-    """Write stored events, in the order of time, as a folder of records.
+def write_records(folder: Path, texts: Iterable[str], since: datetime, until: datetime) -> int:
+    """Write stored events, in the order of time, as a folder of records, and return their number.
+
+    The folder is made and checked before the first text is taken. `records.json` is written last, so a folder without
+    it is incomplete.
 
     Raises:
         RecordsInvalid: the folder holds records already.
@@ -76,10 +79,14 @@ def write_records(folder: Path, texts: Iterable[str], since: datetime, until: da
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / ABOUT).exists():
         raise RecordsInvalid(f"{ABOUT}: there are records in this folder already")
+    number = 0
     with (folder / EVENTS).open("w", encoding="utf-8") as file:
-        file.writelines(f"{text}\n" for text in texts)
+        for text in texts:
+            file.write(f"{text}\n")
+            number += 1
     about = {"format": FORMAT, "version": VERSION, "since": utc_text(since), "until": utc_text(until)}
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    return number
 
 
 def _about(path: Path) -> dict[str, Any]:

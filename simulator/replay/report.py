@@ -248,7 +248,8 @@ def _ettr_change(replayed: Sequence[Replayed], assumptions: Assumptions) -> dict
         "points": _points(changes[False, checkpoint.value]),
         "low": _points(min(found, default=None)),
         "high": _points(max(found, default=None)),
-        "over": f"checkpoints every {min(seconds):g} to {max(seconds):g} s, and each assumed cure either way",
+        "over": f"checkpoints every {min(seconds):g} to {max(seconds):g} s, "
+        "and both possible cures (reboot or replacement) where the records do not show which was needed",
     }
 
 

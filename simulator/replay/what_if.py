@@ -18,6 +18,8 @@ from simulator.replay.facts import Facts, facts_of, with_other_cures
 from simulator.replay.player import Played, play
 from simulator.replay.records import Records
 
+ELASTIC = "the job is elastic, and the replay knows only jobs of a fixed number of instances"
+"""Why the course of an elastic job is not replayed."""
 NewPolicy = Callable[[RecoveryPolicy], RecoveryPolicy]
 """Returns the policy to try, from the recorded one."""
 
@@ -93,6 +95,9 @@ def what_if(
     came, left_out = registered(records.events), dict[str, str]()
     prepared: list[tuple[Course, Facts, RecoveryPolicy, RecoveryPolicy]] = []
     for course in courses:
+        if course.is_elastic:
+            left_out[course.name] = ELASTIC
+            continue
         if not course.policies:
             left_out[course.name] = "no launch was recorded with its policy: the release wrote no replay facts"
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jsonschema
 import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.policy import PRESETS, Preset, XidProfile, policy_from
@@ -11,6 +12,7 @@ from gpu_recovery.core.replay_facts import PLACED_MAX, job_facts, policy_documen
 
 from tests.aws.records import job
 from tests.core.event_history.recorded import OPENED
+from tests.core.event_schemas import schema
 
 
 @pytest.mark.parametrize("preset", Preset)
@@ -33,3 +35,13 @@ def test_a_placement_names_the_ranks_with_another_instance() -> None:
     again = replace(placed, instances=("i-other", *names[1:]))
     facts = job_facts(replace(new, instances=names), again, PRESETS[Preset.ADAPTIVE])
     assert facts["placed"] == {"0": "i-other"} and facts["unnamed"] == 0
+
+
+def test_an_elastic_job_is_recorded_as_elastic() -> None:
+    """A job of a fixed width has no such fact, as in the records of older releases."""
+    fixed = job()
+    elastic = replace(fixed, spec=replace(fixed.spec, nnodes=4, nnodes_min=2))
+    facts = [job_facts(one, "submitted", PRESETS[Preset.ADAPTIVE]) for one in (fixed, elastic)]
+    assert facts == [{"version": 1, "event": "submitted"}, {"version": 1, "event": "submitted", "elastic": True}]
+    described = schema("job-state-changed")["properties"]["data"]["properties"]["replay"]
+    assert all(jsonschema.Draft202012Validator(described).is_valid(one) for one in facts)

@@ -88,6 +88,29 @@ def test_the_idle_instances_beyond_the_job_are_its_spares(api: Api) -> None:
     assert any("1 spare instance(s)" in one for one in found["sentences"])
 
 
+def test_an_elastic_job_counts_its_spares_from_its_least_width(api: Api) -> None:
+    """It continues at once on fewer instances, so it waits for no repair. A warm spare needs an instance beyond it."""
+    for one in (A, B, "i-0c3"):
+        api.functions.store.save_instance(instance(one))
+    wide, elastic = expected(api, nnodes=3), expected(api, nnodes={"min": 2, "max": 3}, warm_spares=1)
+    assert (wide["spares"], elastic["spares"]) == (0, 1) and elastic["down_p50_s"] < wide["down_p50_s"] / 2
+    assert any("1 instance(s) beyond the least width of 2 are idle now" in one for one in elastic["sentences"])
+
+
+def test_no_progress_reports_are_assumed_unless_the_job_states_them(api: Api) -> None:
+    """A sentence says how to state them. With them a hang is noticed sooner, and they are no advice."""
+    silent, stated = expected(api), expected(api, reports_progress=True)
+    told = "no progress reports are assumed: state reports_progress: true if the program reports progress"
+    assert (silent["reports_progress"], told in silent["sentences"]) == (False, True)
+    assert (stated["reports_progress"], told in stated["sentences"]) == (True, False)
+    assert stated["lost_p95_s"] <= silent["lost_p95_s"] and stated["down_kept"] >= silent["down_kept"]
+    assert not any("progress_reports" in each["changes"] for each in stated["alternatives"])
+    assert expected(api, progress_timeout_s=600)["reports_progress"] is True
+    assert expected(api, progress_timeout_s=600, reports_progress=False)["reports_progress"] is False
+    created = api.post("/jobs", BOUND | {"reports_progress": True})
+    assert api.get(f"/jobs/{created.body['job_id']}").body["reports_progress"] is True
+
+
 def test_without_a_contract_nothing_is_read_and_nothing_is_said(api: Api) -> None:
     """A submission without a contract costs what it did."""
     api.functions.aws.operations()

@@ -43,10 +43,11 @@ env:
 # max_runtime_s: 14400
 
 # Recovery contract: minutes at most that the job may be down after a failure, and minutes that it may lose with the
-# work that is done again. Seconds between two checkpoints of your program.
+# work that is done again. Seconds between two checkpoints of your program. Whether your program reports progress.
 # max_down_minutes: 15
 # max_lost_minutes: 30
 # checkpoint_every_s: 600
+# reports_progress: true
 
 # Seconds that rank 0 has to save its state when the job is suspended.
 # suspend_grace_s: 60

@@ -40,6 +40,7 @@ VALUES = (
 FILES = (
     "the job has no recovery contract: give max_down_minutes or max_lost_minutes",
     "the simulator takes jobs on ECS with at most {number} instances",
+    "the simulator takes jobs of a fixed number of instances here: give one number as nnodes",
     "no incident occurred: give more seeds",
     "--spares must be at least 0, not {value}",
     "{what} has no {name}; it may have {known}",

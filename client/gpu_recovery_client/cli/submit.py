@@ -29,7 +29,7 @@ COMMAND = "gpu_recovery.command"
 OPTION_FIELDS = (
     *("workload", "name", "nnodes", "task_definition", "container", "user", "priority", "group", "attempts_max"),
     *("max_runtime_s", "progress_timeout_s", "max_down_minutes", "max_lost_minutes", "checkpoint_every_s"),
-    *("suspend_grace_s", "checkpoint_dir", "backend", "entrypoint"),
+    *("reports_progress", "suspend_grace_s", "checkpoint_dir", "backend", "entrypoint"),
 )
 """Fields of a specification that have an option of the same name."""
 
@@ -70,6 +70,7 @@ def submit(
     max_down_minutes: options.MaxDownMinutes = None,
     max_lost_minutes: options.MaxLostMinutes = None,
     checkpoint_every_s: options.CheckpointEveryS = None,
+    reports_progress: options.ReportsProgress = None,
     suspend_grace_s: options.SuspendGraceS = None,
     checkpoint_dir: options.CheckpointDir = None,
     backend: options.Backend = None,

@@ -62,16 +62,23 @@ ProgressTimeoutS = Annotated[
 MaxDownMinutes = Annotated[
     int | None,
     typer.Option(
-        help="Recovery contract: minutes at most from a failure to the next training step. Else operators are told."
+        help="Recovery contract: largest number of minutes from a failure to the next training step. "
+        "Operators are notified if it is exceeded."
     ),
 ]
 MaxLostMinutes = Annotated[
     int | None,
-    typer.Option(help="Recovery contract: those minutes and the work that is done again, at most for each incident."),
+    typer.Option(
+        help="Recovery contract: largest number of minutes that an incident may cost: downtime plus repeated work."
+    ),
 ]
 CheckpointEveryS = Annotated[
     int | None,
     typer.Option(help="Seconds between two checkpoints of the program, for what the recovery contract expects."),
+]
+ReportsProgress = Annotated[
+    bool | None,
+    typer.Option("--reports-progress", help="The program reports progress, for what the recovery contract expects."),
 ]
 SuspendGraceS = Annotated[
     int | None, typer.Option(help="Seconds that rank 0 has to save its state when the job is suspended.")

@@ -80,12 +80,20 @@ def what_if(
 
 
 def _collect(context: typer.Context, since: str, folder: Path, store: Any) -> None:
-    """Save the events of the account since a time as a folder of records."""
+    """Save the events of the account since a time as a folder of records. The folder is checked before any request.
+
+    Raises:
+        typer.Exit: the folder cannot be written.
+    """
     until = now()
     begin = datetime.fromisoformat(moment_of(since, until))
     with context.obj.client() as client:
-        texts = [dumps(record, ensure_ascii=False) for record in client.event_records(begin.isoformat())]
-    store.write_records(folder, texts, begin, until)
-    say(
-        tr("{number} events since {since} were collected", number=len(texts), since=begin.isoformat(timespec="minutes"))
-    )
+        texts = (dumps(record, ensure_ascii=False) for record in client.event_records(begin.isoformat()))
+        try:
+            number = store.write_records(folder, texts, begin, until)
+        except OSError as error:
+            file = error.filename or folder
+            message = tr("{file} cannot be written: {error}", file=file, error=error.strerror)
+            say(tr("Error: {message}", message=message))
+            raise typer.Exit(USAGE) from error
+    say(tr("{number} events since {since} were collected", number=number, since=begin.isoformat(timespec="minutes")))

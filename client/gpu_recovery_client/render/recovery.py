@@ -32,7 +32,7 @@ CAUSES: Mapping[str, str] = {
 """Why a job was down."""
 CHANGES: Mapping[str, str] = {
     "spare": "keep one idle spare instance",
-    "progress_reports": "report progress, so that a hang is noticed within two minutes",
+    "progress_reports": "report progress (reports_progress: true), so that a hang is noticed within two minutes",
     "restart_in_place": "restart in place (restart_in_place: true, with node agents)",
     "warm_spare": "keep one warm spare (warm_spares: 1, with restart in place and node agents)",
     "memory_checkpoints": "save memory checkpoints in each step",
@@ -60,18 +60,21 @@ def expectation_rows(view: View) -> list[tuple[str, str]]:
     )
     rows = [
         (tr("incidents"), incidents),
-        (tr("down each time"), _quantiles(found, "down")),
-        (tr("lost each time"), _quantiles(found, "lost")),
+        (tr("downtime of an incident"), _quantiles(found, "down")),
+        (tr("lost time of an incident"), _quantiles(found, "lost")),
         (tr("recovery contract"), f"{verdict}: {kept}"),
     ]
-    rows += [(tr("would meet it"), _alternative(each)) for each in found.get("alternatives") or ()]
+    rows += [(tr("changes that meet the contract"), _alternative(each)) for each in found.get("alternatives") or ()]
     if not found["is_met"] and not found.get("alternatives"):
-        rows.append((tr("would meet it"), tr("no change that is known here")))
+        rows.append((tr("changes that meet the contract"), tr("no change that is known here")))
     assumed = tr(
         "a checkpoint every {minutes} min, spare instances: {spares}",
         minutes=f"{found['checkpoint_every_s'] / 60:g}",
         spares=found["spares"],
     )
+    if (reports := found.get("reports_progress")) is not None:  # a deployment of an older release does not say it
+        without = tr("no progress reports (if the program reports progress, set reports_progress: true)")
+        assumed += f"; {tr('progress reports') if reports else without}"
     rate = tr(
         "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published",
         rate=f"{found['rate_per_1000_instance_days']:.2f}",
@@ -79,7 +82,7 @@ def expectation_rows(view: View) -> list[tuple[str, str]]:
         gpu_days=f"{found['own_gpu_days']:.0f}",
     )
     times = tr("{number} recoveries of this fleet, and published times", number=found["own_recoveries"])
-    return [*rows, (tr("assumed"), assumed), (tr("failure rate"), rate), (tr("times from"), times)]
+    return [*rows, (tr("assumed"), assumed), (tr("failure rate"), rate), (tr("source of the times"), times)]
 
 
 def bill_sentences(view: View) -> list[str]:
@@ -87,8 +90,8 @@ def bill_sentences(view: View) -> list[str]:
     down = view.get("downtime")
     if not down:
         return []
-    phases = ", ".join(tr(PHASES[name], time=duration(seconds)) for name, seconds in down["phases"].items())
-    values = {"time": duration(down["down_s"]), "phases": phases, "cause": tr(CAUSES[down["cause"]])}
+    phases = ", ".join(_phase(name, seconds) for name, seconds in down["phases"].items())
+    values = {"time": duration(down["down_s"]), "phases": phases, "cause": _known(CAUSES, down["cause"])}
     is_open = down.get("until") is None
     told = [
         tr("down now, for {time}: {phases}; cause: {cause}", **values)
@@ -111,7 +114,8 @@ def lost_text(view: View) -> str:
     """Return the time that all downtimes of a job have cost, by cause; "" if there was none."""
     lost = view.get("lost_s") or {}
     return ", ".join(
-        f"{tr(CAUSES[cause])} {duration(seconds)}" for cause, seconds in sorted(lost.items(), key=lambda one: -one[1])
+        f"{_known(CAUSES, cause)} {duration(seconds)}"
+        for cause, seconds in sorted(lost.items(), key=lambda one: -one[1])
     )
 
 
@@ -125,6 +129,16 @@ def contract_text(view: View) -> str:
     return ", ".join(filter(None, limits))
 
 
+def _known(texts: Mapping[str, str], name: str) -> str:
+    """Return the text of a name, or the name itself if only a newer deployment knows it."""
+    return tr(texts[name]) if name in texts else name
+
+
+def _phase(name: str, seconds: float) -> str:
+    time = duration(seconds)
+    return tr(PHASES[name], time=time) if name in PHASES else f"{name} {time}"
+
+
 def _quantiles(found: View, name: str) -> str:
     half, most = found[f"{name}_p50_s"], found[f"{name}_p95_s"]
     return tr(
@@ -133,7 +147,7 @@ def _quantiles(found: View, name: str) -> str:
 
 
 def _alternative(alternative: View) -> str:
-    changes = [tr(CHANGES[name]) for name in alternative["changes"]]
+    changes = [_known(CHANGES, name) for name in alternative["changes"]]
     if alternative.get("checkpoint_every_s") is not None:
         every = f"{alternative['checkpoint_every_s'] / 60:g}"
         changes.append(tr("save a checkpoint every {minutes} min", minutes=every))

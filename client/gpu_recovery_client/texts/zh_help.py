@@ -159,12 +159,14 @@ HELP = {
     ): "运行中的作业继续；不再向这些实例分配新作业。在终端上要求确认；脚本中不询问。",
     "Save a deployment and its token under a name.": "以一个名称保存部署及其令牌。",
     "Seconds that an attempt may run. With a limit, the job may start before larger jobs.": "一次尝试最多运行的秒数。有上限时，作业可能先于更大的作业开始。",
-    "Recovery contract: minutes at most from a failure to the next training step. Else operators are told.": (
-        "恢复约定：从故障到下一个训练步最多的分钟数。超过时通知运维人员。"
+    (
+        "Recovery contract: largest number of minutes from a failure to the next training step. "
+        "Operators are notified if it is exceeded."
+    ): "恢复约定：从故障到下一个训练步最多的分钟数。超过时通知运维人员。",
+    "Recovery contract: largest number of minutes that an incident may cost: downtime plus repeated work.": (
+        "恢复约定：一次事故最多可以损失的分钟数，即停机时间加上重做的工作。"
     ),
-    "Recovery contract: those minutes and the work that is done again, at most for each incident.": (
-        "恢复约定：每次事故最多的分钟数，包括上述时间和需要重做的工作。"
-    ),
+    "The program reports progress, for what the recovery contract expects.": "程序上报进度，用于估算恢复约定。",
     "Seconds between two checkpoints of the program, for what the recovery contract expects.": (
         "程序两次检查点之间的秒数，用于估算恢复约定。"
     ),
@@ -273,7 +275,7 @@ HELP = {
         "The production code decides again, in the simulator. First it replays the incidents under the recorded policy, "
         "as a control, and lists each incident that it does not decide as recorded. Nothing in the account is changed."
     ): (
-        "生产代码在模拟器中重新决策。先在记录的策略下重放事故作为对照，并列出每个与记录的决策不一致的事故。"
+        "生产代码在模拟器中重新作出决定。先在记录的策略下重放事故作为对照，并列出每个与记录的决定不一致的事故。"
         "账户中的任何内容都不会改变。"
     ),
 }

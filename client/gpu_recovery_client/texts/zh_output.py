@@ -12,6 +12,7 @@ OUTPUT = {
     "no line of this log is a known error": "日志中没有已知的错误",
     "next: {policy}": "下一步：{policy}",
     "{file} cannot be read: {error}": "无法读取 {file}：{error}",
+    "{file} cannot be written: {error}": "无法写入 {file}：{error}",
     "the log of rank {rank} was not read: {why}": "未读取 rank {rank} 的日志：{why}",
     "{file}, line {number}: not JSON: {error}": "{file} 第 {number} 行不是 JSON：{error}",
     "LINE": "行",
@@ -467,7 +468,7 @@ OUTPUT = {
     "the policies are the same": "两个策略相同",
     (
         "Control: {same} of {number} replayed interruptions are decided as recorded"
-    ): "对照：重放的 {number} 次中断中有 {same} 次与记录的决策一致",
+    ): "对照：重放的 {number} 次中断中有 {same} 次与记录的决定一致",
     "{incident} cannot be replayed: {why}": "{incident} 无法重放：{why}",
     "recorded": "记录",
     "replayed": "重放",
@@ -489,10 +490,10 @@ OUTPUT = {
     "{changed} of {number} incidents would have gone otherwise": "{number} 次事故中有 {changed} 次的经过会不同",
     "minutes down": "停机分钟数",
     "the same figures": "指标相同",
-    "(its control was not decided as recorded)": "（其对照与记录的决策不一致）",
+    "(its control was not decided as recorded)": "（其对照与记录的决定不一致）",
     "recorded policy": "记录的策略",
     "new policy": "新策略",
-    "no such decision": "没有这样的决策",
+    "no such decision": "没有这样的决定",
     "Assumptions, where the records do not tell": "记录没有说明之处的假设",
     "Bounds": "局限",
 }

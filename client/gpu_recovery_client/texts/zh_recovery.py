@@ -19,10 +19,16 @@ RECOVERY = {
     "a user": "用户操作",
     "not known": "未知",
     "keep one idle spare instance": "保留一台空闲的备用实例",
-    "report progress, so that a hang is noticed within two minutes": "报告进度，使卡住在两分钟内被发现",
+    "report progress (reports_progress: true), so that a hang is noticed within two minutes": (
+        "报告进度（reports_progress: true），使卡住在两分钟内被发现"
+    ),
+    "progress reports": "有进度报告",
+    "no progress reports (if the program reports progress, set reports_progress: true)": (
+        "没有进度报告（如果程序上报进度，请设置 reports_progress: true）"
+    ),
     "restart in place (restart_in_place: true, with node agents)": "原地重启（restart_in_place: true，需要节点代理）",
     "keep one warm spare (warm_spares: 1, with restart in place and node agents)": (
-        "保留一个热备用（warm_spares: 1，需要原地重启和节点代理）"
+        "保留一个热备（warm_spares: 1，需要原地重启和节点代理）"
     ),
     "save memory checkpoints in each step": "每一步保存内存检查点",
     "{number} in {days} days (90 % range {low} to {high})": "{days} 天内 {number} 次（90 % 区间 {low} 到 {high}）",
@@ -32,10 +38,10 @@ RECOVERY = {
         "停机时间不超过上限的占 {down} %，损失时间不超过上限的占 {lost} %"
     ),
     "incidents": "预计事故",
-    "down each time": "每次停机",
-    "lost each time": "每次损失",
+    "downtime of an incident": "每次事故的停机时间",
+    "lost time of an incident": "每次事故的损失时间",
     "recovery contract": "恢复约定",
-    "would meet it": "可以满足的方法",
+    "changes that meet the contract": "可以满足约定的改变",
     "no change that is known here": "没有已知的方法",
     "a checkpoint every {minutes} min, spare instances: {spares}": "每 {minutes} 分钟一个检查点，备用实例：{spares}",
     "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published": (
@@ -44,7 +50,7 @@ RECOVERY = {
     "{number} recoveries of this fleet, and published times": "本机群的 {number} 次恢复，以及公开的时间",
     "assumed": "假设",
     "failure rate": "故障率",
-    "times from": "时间来源",
+    "source of the times": "时间的来源",
     "down for {time}: {phases}; cause: {cause}": "停机 {time}：{phases}；原因：{cause}",
     "down now, for {time}: {phases}; cause: {cause}": "正在停机，已 {time}：{phases}；原因：{cause}",
     "how much work was done again is not known": "重做了多少工作未知",

@@ -45,6 +45,9 @@ SIMULATOR = {
         "作业没有恢复约定：请给出 max_down_minutes 或 max_lost_minutes"
     ),
     "the simulator takes jobs on ECS with at most {number} instances": "模拟器只接受 ECS 上最多 {number} 台实例的作业",
+    "the simulator takes jobs of a fixed number of instances here: give one number as nnodes": (
+        "模拟器在这里只接受实例数固定的作业：nnodes 请给出一个数"
+    ),
     "--spares must be at least 0, not {value}": "--spares 不得小于 0，而不是 {value}",
     "no incident occurred: give more seeds": "没有发生事故：请给出更多的种子",
     "idle spare instances; default 1": "空闲的备用实例数；默认 1",

@@ -2,7 +2,8 @@
 
 `gpu-recovery fleet what-if` replays recorded incidents under another policy. The reason of a decision is a sentence for
 people. The replay facts say the same as values: which event was decided about, under which policy, on which instances,
-and what the event had found. They are bounded, and `version` says which members to expect.
+and what the event had found. `elastic` is true if the job is elastic; facts without it are those of a fixed width.
+The facts are bounded, and `version` says which members to expect.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def job_facts(job: Job, event: events.JobEvent | str, policy: RecoveryPolicy) ->
         policy: the policy of the decision.
     """
     facts: dict[str, Any] = {"version": VERSION, "event": event if isinstance(event, str) else type(event).__name__}
+    if job.spec.nnodes_min is not None:
+        facts["elastic"] = True
     match event:
         case events.JobPlaced():
             facts |= {"policy": policy_document(policy), **_placement(job, event)}

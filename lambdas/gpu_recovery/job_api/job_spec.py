@@ -96,6 +96,7 @@ def _spec_of(body: models.JobSpec) -> JobSpec:
         max_down_minutes=body.max_down_minutes,
         max_lost_minutes=body.max_lost_minutes,
         checkpoint_every_s=body.checkpoint_every_s,
+        reports_progress=body.reports_progress,
     )
 
 

@@ -37,8 +37,8 @@ def expectation_view(dependencies: Dependencies, job: Job) -> dict[str, Any] | N
     from gpu_recovery.core.recovery_expectation import expectation, sentences  # noqa: PLC0415
 
     now, spec = dependencies.recovery.clock(), job.spec
-    spares, unread = _spares(dependencies, job)
-    setup = _setup(dependencies, job, spares)
+    idle, unread = _idle(dependencies, job)
+    setup = _setup(dependencies, job, idle)
     rate, measured, problem = _own_figures(dependencies, now)
     days = spec.max_runtime_s / 86_400 if spec.max_runtime_s else expectation.DEFAULT_DAYS
     found = expectation.expectation(setup, sentences.contract_of(spec), rate, measured, days)
@@ -55,6 +55,7 @@ def expectation_view(dependencies: Dependencies, job: Job) -> dict[str, Any] | N
         "own_recoveries": found.measured,
         "spares": setup.spares,
         "checkpoint_every_s": setup.checkpoint_s,
+        "reports_progress": setup.reports_progress,
         "is_met": found.lengths.is_met,
         **_lengths_view(found.lengths),
         "alternatives": [
@@ -74,8 +75,8 @@ def _lengths_view(lengths: Lengths) -> dict[str, float]:
     return {name: round(value, 4) for name, value in asdict(lengths).items()}
 
 
-def _spares(dependencies: Dependencies, job: Job) -> tuple[int, str]:
-    """Return how many idle instances the job itself leaves free, and a sentence if they could not be read."""
+def _idle(dependencies: Dependencies, job: Job) -> tuple[int, str]:
+    """Return how many idle instances the job may use, and a sentence if they could not be read."""
     store, spec = dependencies.recovery.store, job.spec
     try:
         with store.reading_for_figures():
@@ -86,12 +87,17 @@ def _spares(dependencies: Dependencies, job: Job) -> tuple[int, str]:
         is_usable(instance) and instance.group == spec.group and instance.gpus_to_give(0) >= spec.gpus_per_node
         for instance in instances
     )
-    return max(0, idle - spec.nnodes), ""
+    return idle, ""
 
 
-def _setup(dependencies: Dependencies, job: Job, spares: int) -> Setup:
-    """Return the job and its surroundings, with so many spare instances."""
+def _setup(dependencies: Dependencies, job: Job, idle: int) -> Setup:
+    """Return the job and its surroundings, with so many idle instances.
+
+    Idle instances beyond the least width are spares: an elastic job continues at once on fewer instances. A warm spare
+    needs an instance that the job leaves free at its largest width.
+    """
     from gpu_recovery.core.recovery_expectation.published_times import CHECKPOINT_S, Setup  # noqa: PLC0415
+    from gpu_recovery.core.recovery_expectation.sentences import is_reporting_progress  # noqa: PLC0415
 
     spec, recovery = job.spec, dependencies.recovery
     warm = recovery.policy.warm_spares if spec.warm_spares is None else spec.warm_spares
@@ -99,10 +105,10 @@ def _setup(dependencies: Dependencies, job: Job, spares: int) -> Setup:
     return Setup(
         spec.nnodes,
         spec.gpus_per_node,
-        spares=spares,
+        spares=max(0, idle - spec.width_min),
         in_place=in_place,
-        warm_spares=min(warm, spares) if in_place else 0,
-        reports_progress=spec.progress_timeout_s is not None,
+        warm_spares=min(warm, max(0, idle - spec.nnodes)) if in_place else 0,
+        reports_progress=is_reporting_progress(spec),
         checkpoint_s=CHECKPOINT_S if spec.checkpoint_every_s is None else float(spec.checkpoint_every_s),
     )
 

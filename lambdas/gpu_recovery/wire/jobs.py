@@ -162,6 +162,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "max_down_minutes": job.spec.max_down_minutes,
         "max_lost_minutes": job.spec.max_lost_minutes,
         "checkpoint_every_s": job.spec.checkpoint_every_s,
+        "reports_progress": job.spec.reports_progress,
         "recovery_limit_at": time_text(job.limit_at),
         "lost_s": dict(job.lost_s),
         "suspended_for": job.suspended_for or None,

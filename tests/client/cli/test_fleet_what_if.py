@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from click.testing import Result
-from gpu_recovery_client.cli import app, what_if
+from gpu_recovery.core.policy import XidProfile, policy_from
+from gpu_recovery_client.cli import app, init, what_if
 from gpu_recovery_client.texts import Language, use_language
 from typer.testing import CliRunner
 
-from tests.simulator.replay.recorded_runs import run_of, saved
+from infra.settings_file import settings_of
+from simulator.replay.command import policy_file
+from tests.simulator.replay.recorded_runs import elastic_job, policy, run_of, saved
 
 Run = Callable[..., Result]
 PAGE = 50
@@ -73,7 +78,82 @@ def test_the_text_names_the_control_the_figures_and_each_other_incident(cli: Run
         zh = cli("--language", "zh", *asked).stdout
     finally:
         use_language(Language.ENGLISH)
-    assert f"对照：重放的 {number} 次中断中有 {number} 次与记录的决策一致" in zh
+    assert f"对照：重放的 {number} 次中断中有 {number} 次与记录的决定一致" in zh
+
+
+@pytest.mark.slow
+def test_the_policy_of_a_deployment_is_read_from_the_settings_file_that_init_writes(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has no table `policy`. The policy is the one that the deployment would have."""
+    account = SimpleNamespace(account_id="111122223333", region="us-east-1")
+    survey = SimpleNamespace(
+        clusters=lambda _: {"my-gpus": 1}, instances_of=lambda *_: ([], set()), families=lambda *_: []
+    )
+    survey.default_families = lambda found: found
+    for name, value in {"Account": lambda _: account, "survey": survey, "deployments": lambda _: []}.items():
+        monkeypatch.setattr(init, name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cdk.json").write_text("{}")
+    (tmp_path / "settings").mkdir()
+    path = tmp_path / "settings/prod.toml"
+    path.write_text('cluster_name = "my-gpus"\n')  # it exists, so that the account is not searched for names
+    assert cli("init", "prod", "--email", "a@example.com", "--yes").exit_code == 0
+    path.write_text(path.read_text() + 'xid_policy = "aws"\nreplace = true\n')
+    [settings, _] = settings_of({"gpu-recovery:settings": "prod"}, tmp_path, {})
+    deployed = policy_from(settings.recovery_policy)
+    assert deployed.xid_profile is XidProfile.AWS and policy_from(policy_file(path)) == deployed
+    folder = saved(tmp_path / "records", run_of(1))
+    told = cli("fleet", "what-if", "--records", str(folder), "--policy", "settings/prod.toml", "--json")
+    assert told.exit_code == 0, told.output
+    changed = json.loads(told.stdout)["policies"][0]["changed"]
+    recorded = policy()
+    assert changed == {
+        name: [value, getattr(deployed, name)]
+        for name, value in asdict(recorded).items()
+        if getattr(deployed, name) != value
+    }
+
+
+def test_an_elastic_job_is_listed_as_not_replayable_with_the_reason(cli: Run, tmp_path: Path) -> None:
+    """No fault of the job is replayed, and no instance is invented for a width that the job did not have."""
+    folder = tmp_path / "records"
+    job_id, interruptions = elastic_job(folder)
+    told = cli("fleet", "what-if", "--records", str(folder), "--set", "replace=true")
+    assert told.exit_code == 0, told.output
+    assert f"{job_id} cannot be replayed: the job is elastic, and the replay knows only jobs of" in told.stdout
+    assert "Control: 0 of 0 replayed interruptions" in told.stdout
+    report = json.loads(cli("fleet", "what-if", "--records", str(folder), "--set", "replace=true", "--json").stdout)
+    assert report["interruptions"] == {"recorded": interruptions, "replayed": 0, "reproduced": 0}
+    assert report["incidents"] == report["policies"] == [] and report["control"]["interruptions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("holds", "target", "message"),
+    [
+        ("records.json", "records", "records.json: there are records in this folder already"),
+        ("file", "records/file", "file cannot be written: File exists"),
+        ("file", "records/file/deeper", "deeper cannot be written: Not a directory"),
+    ],
+)
+def test_a_folder_that_cannot_take_the_records_is_refused_before_any_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holds: str, target: str, message: str
+) -> None:
+    """The pages of a large account take minutes."""
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("GPU_RECOVERY_TOKEN", "grt_0")
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / holds).write_text("{}")
+    requests: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(200, json={"records": [], "next_cursor": None})
+
+    asked = ["fleet", "what-if", "--set", "replace=true", "--save", str(tmp_path / target)]
+    result = CliRunner().invoke(app.app, asked, obj=httpx.MockTransport(answer))
+    assert result.exit_code == 2 and message in result.output.replace("\n", " "), result.output
+    assert requests == []
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ EXPECTED = {
     "own_gpu_days": 0.0,
     "own_recoveries": 0,
     "checkpoint_every_s": 600.0,
+    "reports_progress": False,
     "is_met": False,
     "down_kept": 0.79,
     "lost_kept": 0.8,
@@ -48,28 +49,71 @@ def test_what_a_recovery_contract_expects_is_shown_in_the_language_of_the_user(r
     assert (sent["max_down_minutes"], sent["max_lost_minutes"], sent["checkpoint_every_s"]) == (5, 20, 600)
     assert "recovery contract: NOT met in 95 % of the incidents" in submitted.stderr
     dry = " ".join(run("submit", *OPTIONS, "--dry-run").stdout.split())
-    assert "1.6 in 30 days (90 % range 0.4 to 3.3)" in dry
+    assert "incidents 1.6 in 30 days (90 % range 0.4 to 3.3)" in dry
+    for name in ("downtime of an incident 1.6 min", "lost time of an incident 6.0 min", "source of the times 0 "):
+        assert name in dry
+    assert "changes that meet the contract keep one idle spare instance" in dry
     assert "keep one idle spare instance, and restart in place" in dry and "every 2 min" in dry
     chinese = run("--language", "zh", "submit", *OPTIONS, "--dry-run").stdout
+    for name in ("每次事故的停机时间", "每次事故的损失时间", "可以满足约定的改变", "时间的来源"):
+        assert name in chinese
     assert "不能在 95 % 的事故中满足" in chinese and "保留一台空闲的备用实例" in chinese
+
+
+def test_a_dry_run_says_what_is_assumed_about_progress_reports_and_how_to_change_it(run: Run, api: Any) -> None:
+    """A deployment of an older release does not say it, so nothing is claimed."""
+    api.queue["pending"]["recovery_expectation"] = EXPECTED
+
+    def assumed(*options: str) -> str:
+        rows = " ".join(run("submit", *OPTIONS, "--max-down-minutes", "5", *options, "--dry-run").stdout.split())
+        return rows.partition("assumed ")[2].partition(" failure rate")[0]
+
+    known = "a checkpoint every 10 min, spare instances: 0"
+    assert assumed() == f"{known}; no progress reports (if the program reports progress, set reports_progress: true)"
+    api.queue["pending"]["recovery_expectation"] = EXPECTED | {"reports_progress": True}
+    assert assumed("--reports-progress") == f"{known}; progress reports"
+    assert json.loads(api.requests[-1].content)["reports_progress"] is True
+    api.queue["pending"]["recovery_expectation"] = {
+        name: value for name, value in EXPECTED.items() if name != "reports_progress"
+    }
+    assert assumed() == known
+
+
+DOWN = {
+    "since": "2026-11-21T09:00:00Z",
+    "until": "2026-11-21T09:09:10Z",
+    "attempt": 1,
+    "phase": None,
+    "down_s": 550,
+    "repeated_s": 90,
+    "lost_s": 640,
+    "cause": "hardware",
+    "recovered": True,
+    "kept": False,
+    "phases": {"notice": 10, "stop": 12, "check": 138, "repair": 360, "start": 30},
+    "sentences": [],
+}
+"""A downtime that is over."""
+
+
+def test_names_that_only_a_newer_deployment_knows_are_printed_as_they_are(run: Run, api: Any) -> None:
+    """An unknown cause, phase or change, in both languages."""
+    down = DOWN | {"cause": "cooling", "phases": {"notice": 10, "thaw": 540}}
+    api.jobs[0] |= {"downtime": down, "lost_s": {"cooling": 640}}
+    alternative = {**EXPECTED["alternatives"][0], "changes": ["spare", "colder_room"]}
+    expected = EXPECTED | {"alternatives": [alternative]}
+    api.jobs[0]["recovery_expectation"] = api.queue["pending"]["recovery_expectation"] = expected
+    for language in ("en", "zh"):
+        for verb in ("status", "explain"):
+            text = " ".join(run("--language", language, verb, api.jobs[0]["job_id"]).stdout.split())
+            assert "cooling" in text and "thaw 9m" in text, text
+        dry = run("--language", language, "submit", *OPTIONS, "--dry-run")
+        assert dry.exit_code == 0 and "colder_room" in dry.stdout
 
 
 def test_the_bill_of_a_downtime_is_in_status_and_explain(run: Run, api: Any) -> None:
     """By phase and cause, and whether the contract was kept."""
-    down = {
-        "since": "2026-11-21T09:00:00Z",
-        "until": "2026-11-21T09:09:10Z",
-        "attempt": 1,
-        "phase": None,
-        "down_s": 550,
-        "repeated_s": 90,
-        "lost_s": 640,
-        "cause": "hardware",
-        "recovered": True,
-        "kept": False,
-        "phases": {"notice": 10, "stop": 12, "check": 138, "repair": 360, "start": 30},
-        "sentences": [],
-    }
+    down = DOWN
     api.jobs[0] |= {"downtime": down, "max_down_minutes": 5, "lost_s": {"hardware": 640}}
     for verb in ("status", "explain"):
         text = " ".join(run(verb, api.jobs[0]["job_id"]).stdout.split())

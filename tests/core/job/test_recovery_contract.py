@@ -308,7 +308,7 @@ def test_a_record_of_an_older_release_has_no_downtime() -> None:
     item = item_of(running())
     for name in ("downtime", "lost_s", "limit_at"):
         del item[name]
-    for name in ("max_down_minutes", "max_lost_minutes", "checkpoint_every_s"):
+    for name in ("max_down_minutes", "max_lost_minutes", "checkpoint_every_s", "reports_progress"):
         del item["spec"][name]
     record = decode(Job, {**item, "commands": []})
     assert record.downtime is None and record.lost_s == {} and record.limit_at is None

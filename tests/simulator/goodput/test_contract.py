@@ -72,3 +72,11 @@ def test_the_command_says_whether_a_contract_is_met(tmp_path: Path, capsys: pyte
         assert main(["contract", str(document), "--seeds", "0..6"]) == code
         output = capsys.readouterr()
         assert said in output.out + output.err
+
+
+def test_the_command_refuses_an_elastic_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would simulate the largest width alone."""
+    document = tmp_path / "job.yaml"
+    document.write_text(JOB.replace("nnodes: 4", "nnodes: {min: 2, max: 4}") + "max_down_minutes: 5\n")
+    assert main(["contract", str(document)]) == 2
+    assert "give one number as nnodes" in capsys.readouterr().err

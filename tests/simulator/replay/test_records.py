@@ -109,7 +109,8 @@ def test_a_policy_is_read_from_json_toml_and_a_settings_file(tmp_path: Path) -> 
     (tmp_path / "prod.toml").write_text(
         'preset = "adaptive"\nreplace = true\nregion = "x"\n[policy]\nreboots_max = 3\n'
     )
-    assert policy_file(tmp_path / "prod.toml") == {"preset": "adaptive", "replace": True, "reboots_max": 3}
+    deployed = {"preset": "adaptive", "replace": True, "record_attempts": True, "reboots_max": 3}
+    assert policy_file(tmp_path / "prod.toml") == deployed
     for name, text in (("b.json", "[]"), ("c.toml", "x ="), ("d.json", '{"nothing": 1}')):
         (tmp_path / name).write_text(text)
         with pytest.raises(PolicyInvalid):

@@ -92,6 +92,7 @@ ON_ECS_ONLY = (
     "max_down_minutes",
     "max_lost_minutes",
     "checkpoint_every_s",
+    "reports_progress",
 )
 """Fields that only a job on ECS may have."""
 
@@ -137,6 +138,7 @@ class JobSpec:
         max_down_minutes: most minutes from a failure to the next training step that the recovery contract allows.
         max_lost_minutes: the same with the work that is done again. None: the contract has no such limit.
         checkpoint_every_s: seconds between two durable checkpoints, as the user states them; None: not stated.
+        reports_progress: whether the program reports progress, as the user states it; None: not stated.
         timeouts: known timeouts of the ranks, by variable or option and in its unit (`core/job/timeout_order.py`).
     """
 
@@ -169,6 +171,7 @@ class JobSpec:
     max_down_minutes: int | None = None
     max_lost_minutes: int | None = None
     checkpoint_every_s: int | None = None
+    reports_progress: bool | None = None
     timeouts: Mapping[str, int] = field(default_factory=dict)
     nnodes_min: int | None = None
 

@@ -16,7 +16,7 @@ from gpu_recovery.core.recovery_expectation.published_times import CHECKPOINT_S,
 
 CHANGE_SENTENCES = {
     "spare": "keep one idle spare instance",
-    "progress_reports": "report progress, so that a hang is noticed within two minutes",
+    "progress_reports": "report progress (reports_progress: true), so that a hang is noticed within two minutes",
     "restart_in_place": "restart in place (restart_in_place: true, with node agents)",
     "warm_spare": "keep one warm spare (warm_spares: 1, with restart in place and node agents)",
     "memory_checkpoints": "save memory checkpoints in each step",
@@ -34,6 +34,11 @@ def contract_of(spec: JobSpec) -> Contract:
     limits = (spec.max_down_minutes, spec.max_lost_minutes)
     down_s, lost_s = (None if limit is None else limit * 60.0 for limit in limits)
     return Contract(down_s, lost_s)
+
+
+def is_reporting_progress(spec: JobSpec) -> bool:
+    """Return whether the job counts as a job that reports progress: as it states, or if it has a progress timeout."""
+    return spec.progress_timeout_s is not None if spec.reports_progress is None else spec.reports_progress
 
 
 def times_sentence(measured: int) -> str:
@@ -62,7 +67,7 @@ def sentences(found: Expectation, setup: Setup, spec: JobSpec, rate_sentence: st
         *_verdict(found, contract_of(spec)),
         f"failure rate: {rate_sentence}",
         times_sentence(found.measured),
-        *_checkpoints(setup, spec),
+        *_assumed(setup, spec),
     )
 
 
@@ -102,8 +107,14 @@ def _p95(lengths: Lengths) -> str:
     return f"95 % are down for at most {minutes(lengths.down_p95_s)} and lose at most {minutes(lengths.lost_p95_s)}"
 
 
-def _checkpoints(setup: Setup, spec: JobSpec) -> Iterator[str]:
+def _assumed(setup: Setup, spec: JobSpec) -> Iterator[str]:
     if spec.checkpoint_every_s is None:
         yield f"a checkpoint every {CHECKPOINT_S / 60:g} min is assumed: state checkpoint_every_s"
-    spares = f"{setup.spares} spare instance(s) are idle now" if setup.spares else "no spare instance is idle now"
-    yield spares
+    if not setup.reports_progress and spec.reports_progress is None:
+        yield "no progress reports are assumed: state reports_progress: true if the program reports progress"
+    if not setup.spares:
+        yield "no spare instance is idle now"
+    elif spec.nnodes_min is None:
+        yield f"{setup.spares} spare instance(s) are idle now"
+    else:
+        yield f"{setup.spares} instance(s) beyond the least width of {spec.nnodes_min} are idle now: they are spares"

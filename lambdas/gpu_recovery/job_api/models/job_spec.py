@@ -263,6 +263,7 @@ class JobSpec(RequestModel):
     max_down_minutes: Annotated[int, Whole(1, CONTRACT_MINUTES_MAX)] | None = None
     max_lost_minutes: Annotated[int, Whole(1, CONTRACT_MINUTES_MAX)] | None = None
     checkpoint_every_s: Annotated[int, Whole(1, CHECKPOINT_EVERY_S_MAX)] | None = None
+    reports_progress: bool | None = None
     image: Annotated[str, Matching(IMAGE, "a container image: registry/repository:tag or @digest")] | None = None
     template: (
         Annotated[str, Choice([verl_template.VERL], f"is unknown; the only template is {verl_template.VERL}")] | None

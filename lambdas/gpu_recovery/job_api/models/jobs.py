@@ -189,6 +189,7 @@ class RecoveryExpectation(RecoveryLengths):
     own_recoveries: Annotated[int, Field(description="Recoveries of this fleet whose times are used.")]
     spares: int
     checkpoint_every_s: float
+    reports_progress: Annotated[bool, Field(description="Whether a hang is taken to be noticed by progress reports.")]
     is_met: Annotated[bool, Field(description="Whether both limits are kept in 95 % of the incidents.")]
     alternatives: list[RecoveryAlternative]
     sentences: list[str]
@@ -213,6 +214,7 @@ class Job(JobSummary):
     max_down_minutes: int | None
     max_lost_minutes: int | None
     checkpoint_every_s: int | None
+    reports_progress: Annotated[bool | None, Field(description="As the job states it; null if it does not.")]
     recovery_limit_at: Annotated[Time | None, Field(description="Time at which a limit of the contract passes.")]
     downtime: Downtime | None
     lost_s: Annotated[dict[str, int], Field(description="Seconds of all downtimes that are over, by cause.")]
