@@ -17,7 +17,7 @@ from gpu_recovery.ports.values import Refusal
 
 from sandbox.cluster.model.records import Task
 from sandbox.cluster.model.statuses import CuredBy
-from simulator.cloud.workloads import ONLY_DEEP, ScriptedCheck, level_of
+from simulator.cloud.workloads import ONLY_DEEP, JobBehaviour, NoticeBehaviour, ScriptedCheck, level_of
 from simulator.trials import generator, idle_checks
 from simulator.trials.trial import play
 from simulator.world import World
@@ -231,6 +231,82 @@ def test_nobody_is_suspended_for_a_job_that_a_check_keeps_waiting() -> None:
     until_check(world)
     assert seconds_to_run(world, nnodes=1, priority="HIGH") < 30
     assert world.job(low).status is JobStatus.RUNNING and world.job(low).attempt == 1
+
+
+def test_a_job_of_high_priority_that_needs_both_instances_waits_for_no_check() -> None:
+    """A job of low priority runs on one instance and a check goes on on the other: both are vacated at once."""
+    world = world_of(2, replace(POLICY, preemption_protect_s=1))
+    low = world.submit(nnodes=1, priority="LOW")
+    world.until_status(low, JobStatus.RUNNING)
+    until_check(world)
+    assert seconds_to_run(world, nnodes=2, priority="HIGH") < 60, world.transcript.text()
+    assert world.job(low).status is not JobStatus.RUNNING
+
+
+# -- elastic jobs ------------------------------------------------------------------------------------------------------
+
+
+def elastic_job(world: World, least: int, most: int, width: int) -> str:
+    """Submit an elastic job that saves its state when it is asked to, and let it run on `width` instances."""
+    job_id = world.submit(nnodes={"min": least, "max": most})
+    world.training.habits[job_id] = JobBehaviour(NoticeBehaviour.SAVES)
+    runs_on(world, job_id, width)
+    return job_id
+
+
+def runs_on(world: World, job_id: str, width: int, limit_s: float = HOUR_S) -> None:
+    """Let time pass until the job runs on `width` instances."""
+
+    def is_so() -> bool:
+        job = world.job(job_id)
+        return job.status is JobStatus.RUNNING and job.width == width
+
+    world.until(is_so, f"it does not run on {width} instances", limit_s)
+
+
+def elastic_world(instances: int, **policy: Any) -> World:
+    """Return a world with node agents and diagnosis, so that a lost rank names its instance."""
+    return world_of(instances, replace(POLICY, pending_retry_s=1, **policy), agents=True, diagnose=True)
+
+
+def test_no_idle_check_begins_on_the_instance_that_a_job_is_about_to_take() -> None:
+    """A narrow job grows once, although the free instance is due for a check when the job leaves its ranks."""
+    world = elastic_world(3, idle_check_every_s=60)
+    other = world.submit(nnodes=1)
+    world.until_status(other, JobStatus.RUNNING)
+    job_id = elastic_job(world, 2, 3, 2)
+    world.let_pass(POLICY.elastic_grow_every_s - 120)
+    world.finish(other)
+    runs_on(world, job_id, 3)
+    world.let_pass(HOUR_S)
+    assert (world.job(job_id).attempt, world.job(job_id).width, len(checks(world))) == (2, 3, 0)
+
+
+def test_a_gang_that_loses_an_instance_stops_the_check_of_the_only_spare() -> None:
+    """It waits for the stop, and continues on all its instances without a growth."""
+    world = elastic_world(5)
+    job_id = elastic_job(world, 2, 4, 4)
+    spare = until_check(world).instance_id
+    world.break_gpu(world.cluster.instances[world.job(job_id).instances[2]])
+    world.until_status(job_id, JobStatus.RECOVERING)
+    runs_on(world, job_id, 4, 60)
+    assert (spare in world.job(job_id).instances, world.job(job_id).attempt) == (True, 2), world.transcript.text()
+
+
+def test_a_growth_stops_the_check_of_the_only_free_instance() -> None:
+    """The check began while the quota of the job kept it from growing."""
+    world = elastic_world(3)
+    other = world.submit(nnodes=1)
+    world.until_status(other, JobStatus.RUNNING)
+    job_id = elastic_job(world, 2, 3, 2)
+    world.store.save_limits({"instances": {"*/*/*": 2}}, 0)
+    world.finish(other)
+    until_check(world)
+    world.store.save_limits({}, 1)
+    at = world.timeline.now
+    runs_on(world, job_id, 3)
+    assert (world.timeline.now - at).total_seconds() < 300, world.transcript.text()
+    assert world.job(job_id).attempt == 2
 
 
 def test_hourly_checks_leave_the_rest_of_the_history_alone() -> None:

@@ -1,13 +1,15 @@
 """Start idle checks: health checks of instances that no job uses and that have had no check for a period.
 
-The cycle has listed the instances and the queue for its comparisons, so the choice costs no call. An instance decides
-again on its own record (`core/instance/idle_check.py`): the listing may lag.
+The cycle has listed the instances and the queue for its comparisons, so a cycle that begins no check costs no call.
+Before a check begins, the queue is read again: a job may have been placed since. An instance decides again on its own
+record (`core/instance/idle_check.py`): the listing may lag.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.instance.idle_check import is_due, is_idle
@@ -21,6 +23,8 @@ from gpu_recovery.reconciler.cycle import Cycle
 
 STARTS_MAX = 20
 """Upper bound of the idle checks that one cycle starts, so that a large fleet takes no time from other work."""
+GROWS_WITHIN = timedelta(minutes=10)
+"""Time within which a narrow job that may grow does so. After that its quota or a suspicion keeps it from growing."""
 _NOT_FOR_AN_INSTANCE = (
     RejectionKind.QUOTA,
     RejectionKind.JOBS,
@@ -44,13 +48,20 @@ def start_idle_checks(cycle: Cycle) -> None:
     due = [one for one in listed if is_due(one, policy, now)]
     if not due:
         return
-    chosen = chosen_for_check(listed, due, cycle.queue_entries([]), policy)
+    if not chosen_for_check(listed, due, cycle.queue_entries([]), policy, now):
+        return
+    # The claims of a job that was placed since are not written yet. Its entry in the queue names its instances.
+    chosen = chosen_for_check(listed, due, cycle.recovery.store.load_queue([]), policy, now)
     failures = cycle.recovery.run_each(lambda one: cycle.handle(one.instance_id, events.IdleCheckDue(at=now)), chosen)
     raise_all("not every idle check could be started", failures)
 
 
 def chosen_for_check(
-    listed: Iterable[ListedInstance], due: Sequence[ListedInstance], entries: Iterable[Entry], policy: RecoveryPolicy
+    listed: Iterable[ListedInstance],
+    due: Sequence[ListedInstance],
+    entries: Iterable[Entry],
+    policy: RecoveryPolicy,
+    now: datetime,
 ) -> list[ListedInstance]:
     """Return the due instances whose check may begin, those without a check for longest first.
 
@@ -62,15 +73,19 @@ def chosen_for_check(
         due: those of them that are due.
         entries: the entries of the queue.
         policy: gives the share.
+        now: the time.
     """
+    entries = tuple(entries)
+    given = {name for entry in entries for name in (*(() if entry.waits else entry.instances), *entry.spares)}
     checked = [one for one in listed if one.check is not None and one.check.idle is not None]
-    idle = [one for one in listed if is_idle(one)]
+    idle = [one for one in listed if is_idle(one) and one.instance_id not in given]
     left = max(1, (len(idle) + len(checked)) * policy.idle_check_percent // PERCENT_MAX) - len(checked)
     free = Counter(_size(one) for one in idle)
     of_size = free + Counter(_size(one) for one in checked)
-    waiting = [entry for entry in entries if _wants_an_instance(entry)]
+    waiting = [entry for entry in entries if _wants_an_instance(entry, policy, now)]
     chosen: list[ListedInstance] = []
-    for one in sorted(due, key=lambda one: (one.status_at, one.instance_id)):
+    ready = (one for one in due if one.instance_id not in given)
+    for one in sorted(ready, key=lambda one: (one.status_at, one.instance_id)):
         if len(chosen) >= min(left, STARTS_MAX):
             break
         size = _size(one)
@@ -86,8 +101,11 @@ def _size(instance: ListedInstance) -> tuple[str, int]:
     return instance.group, instance.gpus
 
 
-def _wants_an_instance(entry: Entry) -> bool:
-    """Return whether the job may need another instance soon: it waits for one, or its attempt is ending."""
+def _wants_an_instance(entry: Entry, policy: RecoveryPolicy, now: datetime) -> bool:
+    """Return whether the job may need another instance soon: it waits for one, its attempt ends, or it may grow."""
+    grows_at = entry.grows_at(policy)
+    if entry.grows or (grows_at is not None and now < grows_at + GROWS_WITHIN):
+        return True
     if not entry.waits:
         return entry.leaves or entry.status == JobStatus.DIAGNOSING
     return not entry.held and entry.known_short not in _NOT_FOR_AN_INSTANCE

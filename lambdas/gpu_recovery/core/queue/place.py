@@ -11,8 +11,8 @@ The phases, each in a module of its own:
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits
    `unusable_hosts`             the hosts that get no job, in the words of that reason
-8. `idle_checks`                a job that needs a host under an idle check stops the check first
-9. `growth`                     running elastic jobs get the instances that no waiting job can use
+8. `growth`                     running elastic jobs get the instances that no waiting job can use
+9. `idle_checks`                a job that needs a host under an idle check stops the check first
 
 An elastic job takes part with the width that `width` chooses before phase 2.
 """
@@ -43,7 +43,7 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     """
     placement = _placed(snapshot, policy, now)
     after_checks = idle_checks.after_checks(snapshot)
-    if after_checks is None or not placement.rejected:
+    if after_checks is None or not idle_checks.may_need_stops(snapshot, placement, now):
         return placement
     return idle_checks.with_stops(snapshot, placement, _placed(after_checks, policy, now), now)
 
@@ -57,6 +57,7 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
     queues: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
     rejections: list[Rejection] = []
+    checked, kept = {host.host_id for host in snapshot.hosts if host.free_after_check}, dict[str, tuple[str, ...]]()
     for job in shared.launch_holds.in_order_of_tries(in_queue_order(snapshot.waiting)):
         queue = queues.get(job.group)
         if queue is None:
@@ -66,6 +67,9 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
             assignments.append(answer)
         else:
             rejections.append(answer)
+            if keeps := checked & queue.hosts.held:
+                kept[job.job_id] = tuple(sorted(keeps))
+                checked -= keeps
     for group in sorted(may_grow(snapshot.running, now) - queues.keys()):
         queues[group] = GroupQueue(hosts.get(group, ()), running.get(group, ()), shared)
     return Placement(
@@ -86,6 +90,7 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
         ),
         quota.left_places,
         tuple(growths(queues, rejections, quota, now)),
+        kept=kept,
     )
 
 

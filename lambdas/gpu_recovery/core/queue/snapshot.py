@@ -297,7 +297,7 @@ class Reservation:
 
 @frozen_dataclass()
 class CheckToStop:
-    """An idle check that is stopped so that the job can start on its host."""
+    """An idle check that is stopped so that the job can start on its host, or grow onto it."""
 
     host_id: str
     check_id: str
@@ -312,7 +312,9 @@ class Placement:
               decision.
     growths: running jobs that continue on more instances.
     leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
-    stops:    idle checks that are stopped for jobs among `rejected`.
+    stops:    idle checks that are stopped for jobs among `rejected`, or for running jobs that will grow.
+    kept:     of a placement as if the idle checks had ended: the hosts of such checks that it keeps for a job among
+              `rejected`, by job id.
     """
 
     assignments: tuple[Assignment, ...]
@@ -323,3 +325,4 @@ class Placement:
     leaves_places: bool = False
     growths: tuple[Growth, ...] = ()
     stops: tuple[CheckToStop, ...] = ()
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
