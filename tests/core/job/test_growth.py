@@ -176,8 +176,8 @@ def test_a_narrow_job_avoids_what_it_uses_last_until_its_run_is_stable() -> None
     stable_at = record.running_at + timedelta(seconds=ADAPTIVE.stable_run_s)
     before = running_job(entry, ADAPTIVE, stable_at - timedelta(seconds=1))
     assert before.grows_at is not None and before.grows_at < stable_at
-    assert before.avoids == ("i-8", "i-9")
-    assert running_job(entry, ADAPTIVE, stable_at).avoids == ()
+    assert before.avoids == dict.fromkeys(("i-8", "i-9"), record.running_at)
+    assert running_job(entry, ADAPTIVE, stable_at).avoids == {}
 
 
 def test_the_interval_and_the_number_of_growths_are_bounded() -> None:

@@ -12,7 +12,7 @@ The phases, each in a module of its own:
 7. `wait_reasons`               every other job gets the reason why it waits
    `unusable_hosts`             the hosts that get no job, in the words of that reason
 8. `idle_checks`                a job that needs a host under an idle check stops the check first
-9. `growth`                     running elastic jobs get the instances that no waiting job can use
+9. `growth`                     running elastic jobs get the instances that no waiting job can use; it stops no check
 
 An elastic job takes part with the width that `width` chooses before phase 2.
 """
@@ -20,17 +20,27 @@ An elastic job takes part with the width that `width` chooses before phase 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue import idle_checks
 from gpu_recovery.core.queue.group_queue import GroupQueue, PassState
-from gpu_recovery.core.queue.growth import growths, may_grow
+from gpu_recovery.core.queue.growth import groups_in_need, growths, may_grow
 from gpu_recovery.core.queue.launch_holds import LaunchHolds
 from gpu_recovery.core.queue.ordering import in_queue_order
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
-from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Rejection, RunningJob, Snapshot
+from gpu_recovery.core.queue.snapshot import (
+    Assignment,
+    Growth,
+    Host,
+    Placement,
+    Rejection,
+    RunningJob,
+    Snapshot,
+    SpareRecall,
+)
 
 Grouped = TypeVar("Grouped", Host, RunningJob)
 
@@ -45,7 +55,23 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     after_checks = idle_checks.after_checks(snapshot)
     if after_checks is None or not placement.rejected:
         return placement
-    return idle_checks.with_stops(snapshot, placement, _placed(after_checks, policy, now), now)
+    decided = idle_checks.with_stops(snapshot, placement, _placed(after_checks, policy, now), now)
+    return decided if decided is placement else _without_growth_beside_stops(snapshot, placement, decided)
+
+
+def _without_growth_beside_stops(snapshot: Snapshot, without: Placement, decided: Placement) -> Placement:
+    """Return the decided placement with the growths of groups in which no job takes part.
+
+    Args:
+        snapshot: the snapshot of the pass.
+        without: the placement on the hosts without a check. Only its growths need no host under a check.
+        decided: the placement in which jobs wait for the stop of a check, or start after it.
+    """
+    busy = {job.group for job in snapshot.waiting}
+    groups = {job.job_id: job.group for job in snapshot.running}
+    growing = tuple(growth for growth in without.growths if groups[growth.job_id] not in busy)
+    recalls = tuple(recall for recall in without.recalls if groups[recall.for_job] not in busy)
+    return replace(decided, growths=growing, recalls=recalls)
 
 
 def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
@@ -68,6 +94,8 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
             rejections.append(answer)
     for group in sorted(may_grow(snapshot.running, now) - queues.keys()):
         queues[group] = GroupQueue(hosts.get(group, ()), running.get(group, ()), shared)
+    in_need = groups_in_need(rejections) | snapshot.paused
+    growing = tuple(growths({group: one for group, one in queues.items() if group not in in_need}, quota, now))
     return Placement(
         tuple(assignments),
         tuple(suspension for queue in queues.values() for suspension in queue.suspensions),
@@ -85,7 +113,8 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
             default=None,
         ),
         quota.left_places,
-        tuple(growths(queues, rejections, quota, now)),
+        tuple(one for one in growing if isinstance(one, Growth)),
+        tuple(one for one in growing if isinstance(one, SpareRecall)),
     )
 
 
