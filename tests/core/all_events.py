@@ -103,7 +103,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         events.JobPlaced(**about, version=record.version, instances=IDS, epochs=(0, 0)),
         events.ResourcesShort(**about, version=record.version, sentence="needs 2; 1 is free"),
         events.AttemptLaunched(**about),
-        events.LaunchRefused(**about, sentence="ECS refused rank 0"),
+        events.LaunchRefused(**about, sentence="ECS refused rank 0", instances=record.instances[:1]),
         events.LaunchRefused(**about, sentence="ECS refused rank 0 for good", lasting=True),
         events.AllRanksRunning(**about),
         events.AllRanksStopped(**about),

@@ -55,7 +55,7 @@ reconciler and the API may read them in the same second: 3 x 2,600 / 4 = 1,950. 
 @cache
 def _defaults() -> dict[str, Any]:
     """Return the default of each field of an entry. A field with its default is not written, MISSING fields are."""
-    return {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
+    return {field.name: field.default for field in fields(Entry)} | {"suspects": {}, "refused": {}}
 
 
 @cache
@@ -106,6 +106,7 @@ def entry_from(text: str) -> Entry:
     values["instances"] = tuple(document.get("instances", ()))
     for name in ("let_go", "spares", "ready"):
         values[name] = tuple(document.get(name, ()))
+    values["refused"] = {name: from_iso(at) for name, at in document.get("refused", {}).items()}
     values["suspensions"] = tuple(from_iso(at) for at in document.get("suspensions", ()))
     # Fields that a newer release has added are ignored, as in every record.
     return Entry(**{name: value for name, value in values.items() if name in _defaults()})

@@ -17,7 +17,7 @@ from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_j
 from gpu_recovery.core.queue.launch_holds import launch_holds
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime
-from gpu_recovery.core.queue.snapshot import Host, RejectionKind, Snapshot, WaitingJob
+from gpu_recovery.core.queue.snapshot import NEEDS_NO_HOSTS, Host, RejectionKind, Snapshot, WaitingJob
 
 WAITING_MAX = 200
 """Upper bound of the jobs of the other backend to which a pass leaves places."""
@@ -87,7 +87,14 @@ def snapshot_of(
         launch_holds=launch_holds(entries, fleet.denied_launches, now),
         repairs_held_by=holding_limit(fleet, policy, now),
         elsewhere=running_by_user(on_ray),
+        paused=frozenset(entry.group for entry in entries if _pauses(entry, now)),
     )
+
+
+def _pauses(entry: Entry, now: datetime) -> bool:
+    """Return whether the job waits for the time of its next try, and will need hosts then."""
+    waits = entry.waits and not entry.held and not entry.may_start(now)
+    return waits and entry.known_short not in NEEDS_NO_HOSTS
 
 
 def running_by_user(entries: Iterable[Entry]) -> Mapping[str, int]:

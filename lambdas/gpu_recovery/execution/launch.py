@@ -65,8 +65,9 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     left = [rank for rank, task_id in enumerate(plan.task_ids) if not task_id]
     taken = _unclaimed_ranks(context, job, plan, left, command)
     if taken:
-        first = plan.instances[min(taken)]
-        return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
+        names = tuple(plan.instances[rank] for rank in sorted(taken))
+        sentence = f"{names[0]} was no longer free"
+        return CommandResult((_launch_refused(context, job, command.attempt, sentence, names),))
     master_ip = described[plan.instances[0]].private_ip
     ended: tuple[FollowUp, ...] = ()
     if command.in_place_of or tasks_to_use(job, command.attempt):
@@ -201,8 +202,11 @@ def _unclaimed_ranks(
     return taken
 
 
-def _launch_refused(context: ExecutionContext, job: Job, attempt: int, sentence: str) -> FollowUp:
-    return FollowUp(job.job_id, events.LaunchRefused(at=context.now, attempt=attempt, sentence=sentence))
+def _launch_refused(
+    context: ExecutionContext, job: Job, attempt: int, sentence: str, instances: tuple[str, ...] = ()
+) -> FollowUp:
+    event = events.LaunchRefused(at=context.now, attempt=attempt, sentence=sentence, instances=instances)
+    return FollowUp(job.job_id, event)
 
 
 def _refused_by_ecs(
@@ -220,6 +224,7 @@ def _refused_by_ecs(
         lasting=refusal.lasting,
         lacks=refusal.lacks,
         authorized=all(each.lacks is None for _, each in refusals),
+        instances=tuple(plan.instances[refused] for refused, _ in refusals),
     )
     lacks = refusal.lacks
     if lacks is None:

@@ -1,4 +1,4 @@
-"""Offer idle instances for warm spares while no job waits for GPUs, and recall warm spares for a job that waits.
+"""Offer idle instances for warm spares while no job waits for GPUs, and recall warm spares for a job that needs them.
 
 An offer reserves nothing: the claim of the instance is a conditional write. A job asks by waking the scheduler with its
 own id, after its start and with each poll.
@@ -104,13 +104,20 @@ def _chosen(job: Job, idle: Mapping[str, ListedInstance], now: datetime) -> list
 
 
 def recall(recovery: Recovery, entries: Mapping[str, Entry], placement: Placement) -> tuple[int, list[Exception]]:
-    """Recall all warm spares if a job waits for GPUs. Return the number of jobs that had some, and the failures."""
+    """Recall all warm spares if a job waits for GPUs, or those that give way to a growth.
+
+    Returns:
+        The number of jobs that had some, and the failures.
+    """
     first = next((one.job_id for one in placement.rejected if one.short_of in _SHORT_OF_GPUS), "")
     first = first or next((one.for_job for one in placement.suspensions), "")
-    owners = [entry for entry in entries.values() if entry.spares and not entry.waits] if first else []
-    why = f"{first} waits for GPUs"
+    if first:
+        why = {name: f"{first} waits for GPUs" for name, one in entries.items() if one.spares and not one.waits}
+    else:
+        why = {recall.job_id: f"{recall.for_job} needs more instances to grow" for recall in placement.recalls}
 
-    def recall_from(entry: Entry) -> None:
-        recovery.handle(entry.job_id, events.SparesRecalled(at=recovery.clock(), attempt=entry.attempt, sentence=why))
+    def recall_from(job_id: str) -> None:
+        attempt, sentence = entries[job_id].attempt, why[job_id]
+        recovery.handle(job_id, events.SparesRecalled(at=recovery.clock(), attempt=attempt, sentence=sentence))
 
-    return len(owners), run_each(recall_from, owners)
+    return len(why), run_each(recall_from, why)

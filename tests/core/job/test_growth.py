@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import growth, state_machine
+from gpu_recovery.core.job.downtime import DownPhase, Downtime
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.record import CloseCause, FirstEnd, Job, JobStatus, StopPurpose, Suspicion
-from gpu_recovery.core.queue.entry import running_job
+from gpu_recovery.core.job.record import REFUSED_MAX, CloseCause, FirstEnd, Job, JobStatus, StopPurpose, Suspicion
+from gpu_recovery.core.queue.entry import REFUSED_FOR_S, running_job, waiting_job
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind, RankFailure
 
@@ -176,8 +177,8 @@ def test_a_narrow_job_avoids_what_it_uses_last_until_its_run_is_stable() -> None
     stable_at = record.running_at + timedelta(seconds=ADAPTIVE.stable_run_s)
     before = running_job(entry, ADAPTIVE, stable_at - timedelta(seconds=1))
     assert before.grows_at is not None and before.grows_at < stable_at
-    assert before.avoids == ("i-8", "i-9")
-    assert running_job(entry, ADAPTIVE, stable_at).avoids == ()
+    assert before.avoids == dict.fromkeys(("i-8", "i-9"), record.running_at)
+    assert running_job(entry, ADAPTIVE, stable_at).avoids == {}
 
 
 def test_the_interval_and_the_number_of_growths_are_bounded() -> None:
@@ -233,3 +234,116 @@ def test_a_narrow_job_asks_for_more_instances_when_it_runs_and_at_each_poll() ->
     assert len(orders(tell(record, look), commands.PokeScheduler)) == 1
     whole = replace(record, instances=(*IDS, "i-9"))
     assert orders(tell(whole, look), commands.PokeScheduler) == []
+
+
+@pytest.mark.parametrize("open_", ["incident", "downtime"])
+def test_a_job_whose_training_has_not_gone_on_is_not_stopped_to_grow(open_: str) -> None:
+    """It may still load its checkpoint."""
+    down = Downtime(1, NOW, DownPhase.FIRST_STEP, NOW)
+    record = replace(narrow(), **({"incident_id": "a-1"} if open_ == "incident" else {"downtime": down}))
+    entry = entry_of(record)
+    assert entry is not None and entry.grows_at(ADAPTIVE) is None
+    assert tell(record, asked(record)).outcome is EventOutcome.IGNORED
+    assert orders(tell(record, look_at(record)), commands.PokeScheduler) == []
+    over = replace(record, incident_id=None, downtime=replace(down, until=NOW))
+    assert applied(tell(over, asked(over))).status is S.SUSPENDING
+
+
+def look_at(record: Job) -> events.JobLookDue:
+    return events.JobLookDue(at=NOW, attempt=record.attempt, look_at=record.look_at)  # type: ignore[arg-type]
+
+
+def test_a_growing_job_avoids_what_it_uses_last_after_its_ranks_have_ended() -> None:
+    """Its own instances are no new ones, though it may use one of them last."""
+    record = replace(narrow(), avoided=(FirstEnd(1, 1, "i-8"), FirstEnd(1, 1, IDS[1])))
+    entry = entry_of(applied(ended(left(suspending(record)))))
+    assert entry is not None
+    assert waiting_job(entry, ADAPTIVE, NOW).avoids == {"i-8": record.running_at}
+    stable = replace(entry, running_at=NOW - timedelta(seconds=ADAPTIVE.stable_run_s))
+    assert waiting_job(stable, ADAPTIVE, NOW).avoids == {}
+
+
+# -- refused launches --------------------------------------------------------------------------------------------------
+
+THREE = (*IDS, "i-9")
+
+
+def submitting(instances: tuple[str, ...] = THREE, **spec: Any) -> Job:
+    """An elastic job of two to three instances whose ranks are being launched."""
+    record = queued(spec=replace(SPEC, nnodes=3, **{"nnodes_min": 2, **spec}))
+    event = events.JobPlaced(
+        at=NOW, attempt=0, version=record.version, instances=instances, epochs=(0,) * len(instances)
+    )
+    return applied(tell(record, event))
+
+
+def refuse(record: Job, *instances: str, **fields: Any) -> Any:
+    """The decision after ECS has refused the ranks on these instances."""
+    about = {"at": NOW, "attempt": record.attempt, "sentence": "ECS refused it", "authorized": True}
+    return tell(record, events.LaunchRefused(**{**about, "instances": instances, **fields}))
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_refused_elastic_job_continues_on_the_other_instances(lasting: bool) -> None:
+    """It keeps their claims, pauses for nothing, and no limit counts it. The next attempt is not wider."""
+    record = applied(refuse(submitting(), "i-9", lasting=lasting))
+    assert (record.status, record.stop_purpose, record.refused) == (S.STOPPING, StopPurpose.GROW, {"i-9": NOW})
+    decision = tell(record, events.AllRanksStopped(at=NOW, attempt=1))
+    after = applied(decision)
+    assert (after.status, after.attempts_uncounted, after.not_before) == (S.RECOVERING, {}, None)
+    assert orders(decision, commands.ReleaseInstances) == []
+    entry = entry_of(after)
+    assert entry is not None and (entry.kept, entry.width_limit) == (IDS, 2)
+    job = waiting_job(entry, ADAPTIVE, NOW)
+    assert (job.widths, job.suspects, job.avoids) == ((2, 2), {"i-9": -1}, {"i-9": NOW})
+    decision = tell(after, events.JobPlaced(at=NOW, attempt=1, version=after.version, instances=IDS, epochs=(0, 0)))
+    (release,) = orders(decision, commands.ReleaseInstances)
+    assert (release.instances, decision.record.let_go) == (("i-9",), ())
+
+
+@pytest.mark.parametrize("why", ["too few", "fixed", "unnamed"])
+def test_a_refused_job_without_enough_other_instances_is_queued_again(why: str) -> None:
+    """After a number of refusals it fails."""
+    spec: dict[str, Any] = {"nnodes_min": None} if why == "fixed" else {}
+    record = submitting(**spec)
+    refusing = {"too few": THREE[1:], "fixed": ("i-9",), "unnamed": ()}[why]
+    record = applied(refuse(record, *refusing))
+    assert record.stop_purpose is StopPurpose.RELAUNCH
+    assert set(record.refused) == (set(refusing) if why == "too few" else set())
+    after = stopped(record)
+    assert (after.status, after.attempts_uncounted) == (S.PENDING_RESOURCES, {CloseCause.INSUFFICIENT_RESOURCES: 1})
+    assert applied(refuse(submitting(), *THREE, lasting=True)).stop_purpose is StopPurpose.FAIL
+
+
+def test_a_task_that_ecs_ends_for_lack_of_resources_is_a_refusal() -> None:
+    """Its instance is left out."""
+    record = applied(tell(submitting(), events.AttemptLaunched(at=NOW, attempt=1)))
+    short = replace(failure(EndingKind.SHORT_OF_RESOURCES), instance_id="i-9")
+    record = applied(tell(record, events.RankFailed(at=NOW, attempt=1, failure=short)))
+    assert (record.stop_purpose, record.refused, record.let_go) == (StopPurpose.GROW, {"i-9": NOW}, ("i-9",))
+
+
+def test_an_instance_that_another_job_has_taken_is_avoided_no_longer_than_that() -> None:
+    """The job continues without it. It refuses no rank later."""
+    record = applied(refuse(submitting(), "i-9", authorized=False))
+    assert (record.stop_purpose, record.refused, record.let_go) == (StopPurpose.GROW, {}, ("i-9",))
+
+
+def test_a_refusing_instance_is_avoided_for_some_hours_or_until_a_rank_starts_there() -> None:
+    """A stable run does not end this."""
+    record = replace(narrow(), refused={"i-9": NOW})
+    entry = entry_of(record)
+    assert entry is not None
+    assert entry.avoids(ADAPTIVE, later(REFUSED_FOR_S - 1)) == {"i-9": NOW}
+    assert entry.avoids(ADAPTIVE, later(REFUSED_FOR_S)) == {}
+    started = replace(submitting(), refused=dict.fromkeys(("i-8", "i-9"), NOW))
+    started = applied(tell(started, events.AttemptLaunched(at=NOW, attempt=1)))
+    assert applied(tell(started, events.AllRanksRunning(at=NOW, attempt=1))).refused == {"i-8": NOW}
+
+
+def test_the_number_of_refusing_instances_in_the_record_is_bounded() -> None:
+    """The latest stay."""
+    names = tuple(f"i-{n}" for n in range(100, 100 + REFUSED_MAX))
+    record = replace(submitting(), refused=dict.fromkeys(names, NOW - timedelta(seconds=9)))
+    refused = applied(refuse(record, "i-9")).refused
+    assert len(refused) == REFUSED_MAX and refused["i-9"] == NOW

@@ -13,8 +13,9 @@ from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus, Origin, WarmSpare
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.state_machine import DecisionContext
+from gpu_recovery.core.task import EndingKind
 
-from tests.core.build import ADAPTIVE, NOW, tell
+from tests.core.build import ADAPTIVE, NOW, failure, tell
 
 ON = replace(ADAPTIVE, restart_in_place=True, warm_spares=2)
 IDS = ("i-1", "i-2")
@@ -136,3 +137,17 @@ def test_a_ready_spare_is_kept_and_taken_by_the_next_attempt() -> None:
     assert "1 rank(s) start on warm spares" in placed.reason
     entry = entry_of(placed)
     assert entry is not None and entry.kept == () and entry.spares == ("i-9",)
+
+
+def test_a_job_that_grows_keeps_its_warm_spares() -> None:
+    """The next attempt starts on those that are ready. A suspension gives them back."""
+    elastic = replace(job().spec, nnodes=3, nnodes_min=2)
+    record = replace(job(JobStatus.RUNNING, READY), spec=elastic)
+    about = {**ABOUT, "version": record.version}
+    growing = tell(record, events.GrowRequested(**about, width=3), ON).record
+    assert (growing.status, growing.spares) == (JobStatus.SUSPENDING, (READY,))
+    after = tell(growing, events.AllRanksStopped(**ABOUT, failure=failure(EndingKind.FAILED, 75)), ON).record
+    entry = entry_of(after)
+    assert after.status is JobStatus.RECOVERING and entry is not None and entry.kept == (*IDS, "i-8")
+    suspended = tell(record, events.SuspendRequested(**about, by="the scheduler", for_job="big-1"), ON).record
+    assert (suspended.status, suspended.spares) == (JobStatus.SUSPENDING, (replace(READY, leaves=True),))

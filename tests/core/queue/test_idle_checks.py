@@ -184,7 +184,7 @@ def test_a_growth_waits_for_the_hosts_under_a_check_that_make_it_wider() -> None
 
 @pytest.mark.parametrize(
     "job",
-    [narrow(grows_at=at(60)), narrow(avoids=("i-3",)), narrow(most=2), narrow(gpus=9), narrow(group="b")],
+    [narrow(grows_at=at(60)), narrow(avoids={"i-3": at(0)}), narrow(most=2), narrow(gpus=9), narrow(group="b")],
     ids=["not due", "avoided", "widest", "size", "group"],
 )
 def test_no_check_is_stopped_for_a_growth_that_it_does_not_help(job: RunningJob) -> None:

@@ -130,3 +130,21 @@ def test_a_gang_that_continues_may_become_wider_only_within_its_quota() -> None:
     assert len(given(passed([job], fleet, limits=limits, used={key: 9}))["e"]) == 2
     both = passed([job, waiting("b", user="ada")], fleet, limits=limits, used={key: 2})
     assert {name: len(where) for name, where in given(both).items()} == {"e": 4}
+
+
+def test_a_gang_does_not_grow_onto_a_host_that_it_avoids() -> None:
+    """It counts only for the smallest width, or after a repair. It is used last then."""
+    fleet = [*hosts("i-1", "i-3"), host("i-2"), host("i-9")]
+    job = continuing("i-1", "i-3", avoids={"i-2": at(-900)}, suspects={"i-2": 0})
+    assert given(passed([job], fleet)) == {"e": ("i-1", "i-3", "i-9")}
+    assert given(passed([job], fleet[:3])) == {"e": ("i-1", "i-3")}
+    assert sorted(given(passed([job], fleet[1:3]))["e"]) == ["i-2", "i-3"]
+    healed = host("i-2", healed_at=at(-60))
+    assert given(passed([job], [*fleet[:2], healed, fleet[3]])) == {"e": ("i-1", "i-3", "i-9", "i-2")}
+
+
+def test_a_new_job_starts_without_a_host_that_has_refused_it() -> None:
+    """It waits for others as usual."""
+    job = elastic(avoids={"i-3": at(-60)}, suspects={"i-3": -1}, narrow_since=at(-9_999))
+    assert given(passed([job], hosts("i-1", "i-2", "i-3"))) == {"e": ("i-1", "i-2")}
+    assert sorted(given(passed([job], hosts("i-1", "i-3")))["e"]) == ["i-1", "i-3"]

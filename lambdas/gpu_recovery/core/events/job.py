@@ -78,6 +78,7 @@ class LaunchRefused(JobEvent):
     is_told:    operators have been notified of this missing permission for another attempt.
     pause_s:    seconds until a launch that needs the permission is tried again.
     authorized: ECS refused every refused rank for another reason, so the deployment lacks no permission.
+    instances:  the instances on which no rank starts, if the others are claimed; () in an event of an older release.
     """
 
     sentence: str
@@ -86,6 +87,7 @@ class LaunchRefused(JobEvent):
     is_told: bool = False
     pause_s: int = 0
     authorized: bool = False
+    instances: tuple[str, ...] = ()
 
 
 @frozen_dataclass(kw_only=True)
@@ -366,7 +368,7 @@ class SparesOffered(JobEvent):
 
 @frozen_dataclass(kw_only=True)
 class SparesRecalled(JobEvent):
-    """Another job waits for GPUs, so the job releases its warm spares. `sentence` says which job."""
+    """Another job waits for GPUs or can grow, so the job releases its warm spares. `sentence` says which job."""
 
     sentence: str
 

@@ -6,15 +6,19 @@ its instances, so that no other job is placed there. It is RECOVERING until the 
 instances and on the free instances. If these are taken meanwhile, the next attempt has the width that fits.
 
 The attempt is not counted. A stable run resets the number of growths.
+
+If ECS refuses ranks of an elastic job on some instances, and enough others are left, the job continues on the others
+in the same way: with its claims, at once, and not counted. Growth leaves the refusing instances out for a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.completion import check_of_crash, poke_scheduler, unless_suspended, with_uncounted_relaunch
-from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, ListedJob, StopPurpose
+from gpu_recovery.core.job.record import REFUSED_MAX, CloseCause, Job, JobStatus, ListedJob, StopPurpose
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.task import RankFailure
 
@@ -22,7 +26,7 @@ _GROWS = (JobStatus.SUSPENDING, JobStatus.STOPPING, JobStatus.RECOVERING)
 
 
 def is_growing(job: ListedJob) -> bool:
-    """Return whether the job leaves its ranks, or has left them, to continue on more instances."""
+    """Return whether the job leaves its ranks, or has left them, for an attempt of another width with its claims."""
     return job.stop_purpose is StopPurpose.GROW and job.status in _GROWS
 
 
@@ -36,14 +40,55 @@ def is_narrow(job: ListedJob) -> bool:
     return job.status is JobStatus.RUNNING and job.width < job.spec.nnodes
 
 
+def may_grow(job: ListedJob) -> bool:
+    """Return whether the job may be asked to grow: it is narrow, and trains again after its last failure."""
+    return is_narrow(job) and not is_recovering(job)
+
+
+def is_recovering(job: ListedJob) -> bool:
+    """Return whether an incident or a downtime of the job is open: its training has not gone on yet."""
+    return job.incident_id is not None or (job.downtime is not None and job.downtime.is_open)
+
+
+def width_limit(job: ListedJob) -> int:
+    """Return the largest width of the next attempt of a job that continues without refusing instances; 0: no limit.
+
+    Each such attempt is narrower than the last. So a job that is refused everywhere comes to its smallest width.
+    """
+    if not kept_claims(job) or job.stop_cause is not CloseCause.INSUFFICIENT_RESOURCES:
+        return 0
+    return len(others(job, job.let_go))
+
+
+def others(job: ListedJob, instances: Iterable[str]) -> tuple[str, ...]:
+    """Return the instances of the attempt without some of them."""
+    without = set(instances)
+    return tuple(instance for instance in job.instances if instance not in without)
+
+
+def refused_on(job: ListedJob, instances: Iterable[str], context: DecisionContext) -> dict[str, Any]:
+    """Return the changes after ECS has refused ranks on these instances. Only an elastic job remembers them."""
+    if job.spec.nnodes_min is None:
+        return {}
+    known = {**job.refused, **dict.fromkeys(instances, context.now)}
+    return {"refused": dict(sorted(known.items(), key=lambda item: (item[1], item[0]))[-REFUSED_MAX:])}
+
+
+def accepted_by(job: ListedJob) -> dict[str, Any]:
+    """Return the changes after every rank has started: no instance of the attempt refuses the job any more."""
+    if not job.refused.keys() & set(job.instances):
+        return {}
+    return {"refused": {name: at for name, at in job.refused.items() if name not in job.instances}}
+
+
 def growths(job: ListedJob) -> int:
     """Return how often the job has grown since its last stable run."""
     return job.attempts_uncounted.get(CloseCause.GROWN, 0)
 
 
 def poke_if_narrow(job: ListedJob) -> tuple[commands.PokeScheduler, ...]:
-    """Return the command that asks the scheduler for more instances, if the job runs on fewer than it may have."""
-    return (poke_scheduler(job),) if is_narrow(job) else ()
+    """Return the command that asks the scheduler for more instances, if the job may grow."""
+    return (poke_scheduler(job),) if may_grow(job) else ()
 
 
 def grow(job: Job, event: events.GrowRequested, context: DecisionContext) -> Step | Ignore:
@@ -52,6 +97,8 @@ def grow(job: Job, event: events.GrowRequested, context: DecisionContext) -> Ste
         return Ignore("the job has its largest number of instances, or is only observed")
     if growths(job) >= context.policy.uncounted_relaunches_max:
         return Ignore("the job has grown too often without a stable run")
+    if is_recovering(job):
+        return Ignore("the training has not gone on since the last failure")
     why = f"grows from {job.width} to {event.width} instance(s)"
     changes: dict[str, Any] = {
         "stop_purpose": StopPurpose.GROW,
@@ -66,15 +113,16 @@ def grow(job: Job, event: events.GrowRequested, context: DecisionContext) -> Ste
 def grown(job: Job, context: DecisionContext, failure: RankFailure | None) -> Step:
     """Queue the job for its next attempt after every rank has ended. Its instances stay claimed.
 
+    Only a growth is counted as such: a job that continues without refusing instances has lost its last attempt to ECS.
+
     Args:
         job: the job, whose ranks have ended.
         context: the policy and the time.
         failure: the first unsuccessful end. If the instance may have caused it, the instance is checked.
     """
-    changes: dict[str, Any] = {
-        "attempts_uncounted": with_uncounted_relaunch(job, CloseCause.GROWN),
-        "failure": None,
-    }
+    changes: dict[str, Any] = {"failure": None}
+    if job.stop_cause is CloseCause.GROWN:
+        changes["attempts_uncounted"] = with_uncounted_relaunch(job, CloseCause.GROWN)
     orders = (*check_of_crash(job, failure, context), poke_scheduler(job))
     reason = f"{job.stop_reason}: every rank has ended, and its instances stay claimed (not counted)"
     return unless_suspended(job, Step(JobStatus.RECOVERING, reason, changes, orders))

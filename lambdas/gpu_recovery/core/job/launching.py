@@ -11,10 +11,10 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import gang_check, recovery_contract, warm_spares
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
-from gpu_recovery.core.job.growth import kept_claims, poke_if_narrow
+from gpu_recovery.core.job.growth import accepted_by, kept_claims, poke_if_narrow, refused_on
 from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
-from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
+from gpu_recovery.core.job.stopping import continue_without, record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.published_events import utc_text
@@ -160,8 +160,15 @@ def launched_too_late(
 
 
 def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> Step:
-    """Stop the gang after a refused launch: fail the job if the refusal is lasting, else launch again."""
-    if event.lasting:
+    """Stop the gang after a refused launch: fail the job if the refusal is lasting, else launch again.
+
+    An elastic job continues on its other instances if enough are left, even after a lasting refusal: an instance may
+    lack an attribute. A refusal that concerns every instance fails the job when too few are left.
+    """
+    without = continue_without(job, event.instances, event.sentence, context) if event.lacks is None else None
+    if without is not None:
+        step = without
+    elif event.lasting:
         step = stop(job, StopPurpose.FAIL, event.sentence, context)
     elif event.lacks is not None:
         step = stop(job, StopPurpose.RELAUNCH, event.sentence, context, CloseCause.PERMISSION)
@@ -169,7 +176,10 @@ def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> 
     else:
         step = relaunch_or_fail(job, CloseCause.INSUFFICIENT_RESOURCES, event.sentence, context)
     step = replace(step, changes={**step.changes, "launch_ended": True})
-    return with_permission(step, job, context) if event.authorized else step
+    if not event.authorized:
+        return step
+    step = replace(step, changes={**step.changes, **refused_on(job, event.instances, context)})
+    return with_permission(step, job, context)
 
 
 def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
@@ -204,7 +214,7 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionC
 def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -> Step:
     """Record that every rank runs. An open incident stays open until the training has gone on."""
     reason = f"all {job.width} ranks of attempt {job.attempt} run"
-    changes = {"launched": True, "launch_ended": True, "running_at": context.now}
+    changes = {"launched": True, "launch_ended": True, "running_at": context.now, **accepted_by(job)}
     if job.incident_id is not None:
         reason = f"relaunched: {reason}"
     runs = replace_fields(job, {"status": JobStatus.RUNNING})

@@ -22,6 +22,7 @@ __all__ = [
     "BLAMED_MAX",
     "LIVE",
     "PLACED",
+    "REFUSED_MAX",
     "RUNS",
     "TERMINAL",
     "UNCOUNTED",
@@ -51,7 +52,7 @@ class StopPurpose(StrEnum):
 
     DIAGNOSE = "DIAGNOSE"
     RELAUNCH = "RELAUNCH"
-    GROW = "GROW"  # the next attempt on the same instances and more
+    GROW = "GROW"  # the next attempt of an elastic job, which keeps its instances: on more, or without refusing ones
     SUSPEND = "SUSPEND"
     FAIL = "FAIL"
     CANCEL = "CANCEL"
@@ -73,6 +74,8 @@ class CloseCause(StrEnum):
 
 BLAMED_MAX = 8
 """Upper bound of the instances in `Job.blamed`."""
+REFUSED_MAX = 16
+"""Upper bound of the instances in `Job.refused`."""
 UNCOUNTED = frozenset(
     {
         CloseCause.INSUFFICIENT_RESOURCES,
@@ -319,6 +322,8 @@ class ListedJob:
     narrow_since: datetime | None = None
     """Since when an elastic job that waits could start on fewer than its largest number of instances; None: it never
     could."""
+    refused: Mapping[str, datetime] = field(default_factory=dict)
+    """Instances on which ECS refused a rank of an elastic job, each with the time, at most `REFUSED_MAX`."""
     passed_since: datetime | None = None
     """Since when the job could have started without the jobs that passed it in the queue; None if it never could."""
     denied: DeniedLaunch | None = None

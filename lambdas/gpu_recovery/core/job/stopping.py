@@ -22,7 +22,7 @@ from gpu_recovery.core.job.completion import (
     with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
-from gpu_recovery.core.job.growth import grown, poke_if_narrow
+from gpu_recovery.core.job.growth import grown, others, poke_if_narrow, refused_on
 from gpu_recovery.core.job.held_ranks import keeps_containers, stop_containers
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s
@@ -103,7 +103,12 @@ def stop_for(job: Job, failure: RankFailure, context: DecisionContext) -> Step:
     """Stop the gang because of `failure`, for the purpose that the policy gives to this kind of failure."""
     purpose, cause = purpose_of(failure, context.policy)
     reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
-    if cause is not None:
+    if cause is CloseCause.INSUFFICIENT_RESOURCES:
+        step = continue_without(job, (failure.instance_id,), reason, context, failure) or relaunch_or_fail(
+            job, cause, reason, context, failure, purpose
+        )
+        step = replace(step, changes={**step.changes, **refused_on(job, (failure.instance_id,), context)})
+    elif cause is not None:
         step = relaunch_or_fail(job, cause, reason, context, failure, purpose)
     else:
         step = stop(job, purpose, reason, context, failure=failure)
@@ -133,6 +138,25 @@ def relaunch_or_fail(
         too_often = f"{reason}; this was relaunch {most} for this cause"
         return stop(job, StopPurpose.FAIL, too_often, context, failure=failure)
     return stop(job, purpose, reason, context, cause, failure, leaving)
+
+
+def continue_without(
+    job: Job, refusing: tuple[str, ...], reason: str, context: DecisionContext, failure: RankFailure | None = None
+) -> Step | None:
+    """Stop the gang of an elastic job so that it continues at once on its other instances, uncounted.
+
+    Args:
+        job: the job, whose attempt has claimed its instances.
+        refusing: instances on which a rank does not start.
+
+    Returns:
+        None if the width is fixed, if no instance is known to refuse, or if too few others are left.
+    """
+    least = job.spec.nnodes_min
+    if least is None or not refusing or len(others(job, refusing)) < least:
+        return None
+    step = stop(job, StopPurpose.GROW, reason, context, CloseCause.INSUFFICIENT_RESOURCES, failure)
+    return replace(step, changes={**step.changes, "let_go": refusing})
 
 
 def stop(

@@ -4,7 +4,8 @@ After a failure that leaves an instance out, the rank of that instance starts in
 held rank starts in its container. No task is started and no image is pulled then.
 
 The scheduler offers idle instances while no job waits for GPUs. A warm spare has a claim of its job, so its GPUs belong
-to nobody else. It gives way as soon as a job waits for GPUs, and when its own job leaves its instances. A spare is in
+to nobody else. It gives way as soon as a job waits for GPUs or an elastic job of at least the same priority can grow,
+and when its own job leaves its instances. A spare is in
 the record until the end of its container is known. Its number is never used again within the job: the number, not the
 attempt, fences the events about it. Decision 68.
 """
@@ -18,7 +19,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job.completion import poke_scheduler
 from gpu_recovery.core.job.held_ranks import container_hold_s
-from gpu_recovery.core.job.record import Job, JobStatus, Origin, WarmSpare
+from gpu_recovery.core.job.record import Job, JobStatus, Origin, StopPurpose, WarmSpare
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
@@ -33,7 +34,10 @@ MAY_KEEP = frozenset(
         JobStatus.RECOVERING,
     }
 )
-"""Statuses in which the job may still use its warm spares. In every other status it releases them."""
+"""Statuses in which the job may still use its warm spares. In every other status it releases them.
+
+A job that grows may use them in SUSPENDING, too.
+"""
 RETRY_S = 300
 """Seconds without a further warm spare after one has ended unused, because its image may end each of them at once."""
 
@@ -104,7 +108,7 @@ def ended(job: Job, event: events.SpareEnded, context: DecisionContext) -> Step 
 
 
 def recalled(job: Job, event: events.SparesRecalled, context: DecisionContext) -> Step | Ignore:
-    """Release the warm spares, because another job waits for GPUs."""
+    """Release the warm spares, because another job waits for GPUs or can grow."""
     return released(job, tuple(spare for spare in job.spares if spare.waits), event.sentence)
 
 
@@ -144,7 +148,8 @@ def taken(job: Job, attempt: int, instances: tuple[str, ...]) -> dict[str, Any]:
 def without_use(job: Job, step: Step) -> Step:
     """Return the step, which also releases the warm spares if the job cannot use them in its next status."""
     spares = tuple(spare for spare in step.changes.get("spares", job.spares) if spare.waits)
-    if not spares or step.status in MAY_KEEP:
+    grows = step.changes.get("stop_purpose", job.stop_purpose) is StopPurpose.GROW
+    if not spares or step.status in MAY_KEEP or (step.status is JobStatus.SUSPENDING and grows):
         return step
     after = replace(job, spares=step.changes.get("spares", job.spares))
     changes = {**step.changes, "spares": _leaving(after, spares)}

@@ -14,6 +14,10 @@ from gpu_recovery.core.queue.quota import QuotaKey
 from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime
 from gpu_recovery.core.queue.snapshot import RunningJob, WaitingJob
 
+NO_RANK = -1
+"""The rank of an instance that a job uses last, but under any rank."""
+REFUSED_FOR_S = 6 * 3600
+"""Seconds for which a job does not grow onto an instance on which ECS refused one of its ranks."""
 NOTHING: Mapping[Any, Any] = {}
 """The empty mapping: no usual run time is known, or no launch is denied."""
 
@@ -46,6 +50,9 @@ class Entry:
     narrow_since: since when an elastic job could have started with fewer instances than `nodes`.
     grows:       it leaves its instances to continue on more, or has left them: it keeps their claims.
     narrow:      it runs on fewer instances than `nodes`; `growths`: how often it has grown since its last stable run.
+    recovers:    its training has not gone on since its last failure.
+    refused:     instances on which ECS refused a rank of an elastic job, each with the time.
+    width_limit: largest width of the next attempt, if ECS refused a rank of the last; 0: `nodes`.
     asks_spares: number of warm spares that the job itself asks for; 0: none, or as many as the deployment says.
     """
 
@@ -97,6 +104,9 @@ class Entry:
     grows: bool = False
     narrow: bool = False
     growths: int = 0
+    recovers: bool = False
+    refused: Mapping[str, datetime] = field(default_factory=dict)
+    width_limit: int = 0
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -110,16 +120,25 @@ class Entry:
         """Return the number of instances that the job has; of a waiting job, the largest number that it asks for."""
         return len(self.instances) if self.nodes_min and not self.waits else self.nodes
 
-    def avoids(self, policy: RecoveryPolicy, now: datetime) -> tuple[str, ...]:
-        """Return the instances that a narrow job uses last. It does not grow onto them until its run is stable."""
-        if not self.narrow or self.running_at is None or self.running_at + duration(policy.stable_run_s) <= now:
-            return ()
-        return tuple(sorted(self.suspects))
+    def avoids(self, policy: RecoveryPolicy, now: datetime) -> Mapping[str, datetime]:
+        """Return the instances for which an elastic job does not become wider, each with a time.
+
+        A repair with proof since this time makes the instance usable. They are instances that refused a rank lately
+        and, for a growth within an unstable run, those that the job uses last.
+        """
+        avoided = {name: at for name, at in self.refused.items() if now < at + duration(REFUSED_FOR_S)}
+        since = self.running_at
+        if since is None or not (self.narrow or self.grows):
+            return avoided
+        until = self.placed_at if self.recovering else now
+        if until < since + duration(policy.stable_run_s):
+            avoided |= {name: since for name in self.suspects if name not in self.instances}
+        return avoided
 
     def grows_at(self, policy: RecoveryPolicy) -> datetime | None:
         """Return from when the job may be relaunched on more instances; None if it may not."""
         is_stopped_never = self.observed or policy.observe_only
-        if not self.narrow or is_stopped_never or self.growths >= policy.uncounted_relaunches_max:
+        if not self.narrow or self.recovers or is_stopped_never or self.growths >= policy.uncounted_relaunches_max:
             return None
         if self.running_at is None:
             return None
@@ -176,6 +195,7 @@ def waiting_job(
 ) -> WaitingJob:
     """Convert the entry of a queued job for `place`."""
     known = entry.usual_s(usual)
+    refused = {name: NO_RANK for name in entry.refused if name not in entry.suspects}
     return WaitingJob(
         job_id=entry.job_id,
         version=entry.version,
@@ -189,7 +209,7 @@ def waiting_job(
         queued_at=entry.queued_at,
         recovering=entry.recovering,
         last=entry.instances if entry.recovering else (),
-        suspects=entry.suspects,
+        suspects={**entry.suspects, **refused} if refused else entry.suspects,
         own_only=entry.recovering and policy.relaunch_on_same_instances and not entry.grows,
         repairing=entry.repairing,
         runs_for_s=entry.lasts_s(known.p90_s if known is not None else None, entry.ran_s),
@@ -201,7 +221,8 @@ def waiting_job(
         task_definition=entry.task_definition,
         denials=entry.denials,
         passed_since=entry.passed_since,
-        widths=(entry.nodes_min, entry.nodes) if entry.nodes_min else None,
+        widths=(entry.nodes_min, entry.width_limit or entry.nodes) if entry.nodes_min else None,
+        avoids=entry.avoids(policy, now) if entry.nodes_min else NOTHING,
         narrow_since=entry.narrow_since,
     )
 
@@ -244,6 +265,8 @@ def running_job(
         grows_at=entry.grows_at(policy),
         growing=entry.grows,
         avoids=entry.avoids(policy, now),
+        spares=entry.spares,
+        ready=entry.ready,
     )
 
 

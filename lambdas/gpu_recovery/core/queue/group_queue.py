@@ -26,7 +26,7 @@ from gpu_recovery.core.queue.snapshot import (
 )
 from gpu_recovery.core.queue.unusable_hosts import UnusableHosts
 from gpu_recovery.core.queue.wait_reasons import WaitReasons
-from gpu_recovery.core.queue.width import Room, Width, choose_width
+from gpu_recovery.core.queue.width import Room, Width, choose_width, is_avoided
 
 
 @dataclass(slots=True)
@@ -94,6 +94,10 @@ class GroupQueue:
         if job.widths is None:
             return Width(job.nodes)
         free = self.hosts.fitting(job, may_backfill=may_backfill)
+        if job.avoids:
+            avoided = self.hosts.fitting_among(job.avoids, job, may_backfill=may_backfill)
+            wanted = free - sum(is_avoided(host, job.avoids) for host in avoided)
+            free = max(wanted, min(free, job.widths[0]))
         room = Room(free, self.hosts.large_enough(job), self.shared.quota.room(job))
         return choose_width(job, room, timedelta(seconds=self.shared.policy.elastic_wait_s), self.shared.at)
 

@@ -94,6 +94,16 @@ class HostPool:
             + sum(free >= job.gpus for hosts in (own, self.leaving) for free in hosts.values())
         )
 
+    def fitting_among(self, host_ids: Iterable[str], job: WaitingJob, *, may_backfill: bool = False) -> list[Host]:
+        """Return those of the hosts that the job may use now."""
+        promised = self.backfill_hosts.free if may_backfill else {}
+        known = (self.hosts[host_id] for host_id in host_ids if host_id in self.hosts)
+        return [
+            host
+            for host in known
+            if self.free_for(host.host_id, job) >= job.gpus or promised.get(host.host_id, 0) >= job.gpus
+        ]
+
     def choose(self, job: WaitingJob, *, may_backfill: bool = False) -> list[str] | None:
         """Return hosts for the ranks of a job that could fit, in rank order; None if it does not fit now.
 

@@ -22,7 +22,6 @@ from gpu_recovery.core.queue.growth import may_grow
 from gpu_recovery.core.queue.snapshot import (
     Assignment,
     CheckToStop,
-    Growth,
     Host,
     Placement,
     Rejection,
@@ -30,6 +29,7 @@ from gpu_recovery.core.queue.snapshot import (
     RunningJob,
     Snapshot,
 )
+from gpu_recovery.core.queue.width import is_avoided
 
 STOP_LOOK = timedelta(seconds=60)
 """Time after which a pass looks again at a check that is being stopped."""
@@ -75,8 +75,10 @@ def with_stops(snapshot: Snapshot, without: Placement, after: Placement, now: da
         needs = {job_id: checked for job_id, checked in (*starting, *kept.items()) if checked}
         placement = _waiting_for_stops(snapshot, without, after, needs)
     groups = {job.group for job in snapshot.waiting if job.job_id in needs}
-    growths, needs_of_growths = _growths(snapshot, without, after, groups)
+    needs_of_growths = _needs_of_growths(snapshot, without, after, groups)
     needs |= needs_of_growths
+    group_of = {job.job_id: job.group for job in snapshot.running}
+    groups |= {group_of[job_id] for job_id in needs_of_growths}
     stops = tuple(
         CheckToStop(name, hosts[name].check_id, job_id)
         for job_id, checked in needs.items()
@@ -84,7 +86,14 @@ def with_stops(snapshot: Snapshot, without: Placement, after: Placement, now: da
         if hosts[name].check_id
     )
     times = [at for at in (placement.next_at, now + STOP_LOOK if needs else None) if at is not None]
-    return replace(placement, growths=growths, stops=stops, next_at=min(times, default=None), kept={})
+    return replace(
+        placement,
+        growths=tuple(one for one in without.growths if group_of[one.job_id] not in groups),
+        recalls=tuple(one for one in without.recalls if group_of[one.for_job] not in groups),
+        stops=stops,
+        next_at=min(times, default=None),
+        kept={},
+    )
 
 
 def _kept(after: Placement) -> Mapping[str, Sequence[str]]:
@@ -150,10 +159,10 @@ def _stops(checked: Collection[str]) -> str:
 # -- growth ------------------------------------------------------------------------------------------------------------
 
 
-def _growths(
+def _needs_of_growths(
     snapshot: Snapshot, without: Placement, after: Placement, closed: Collection[str]
-) -> tuple[tuple[Growth, ...], dict[str, Sequence[str]]]:
-    """Return the growths of the pass, and the hosts under a check onto which a job will grow, by job id.
+) -> dict[str, Sequence[str]]:
+    """Return the hosts under a check onto which a running job will grow, by job id.
 
     A job that could grow further onto such hosts is told to grow when they are free: two growths are two restarts.
 
@@ -175,12 +184,11 @@ def _growths(
             # A host whose check is being stopped comes first, so that no further check is stopped.
             chosen = sorted(fitting, key=lambda host: (host.check_id != "", host.lemon, host.host_id))[:more]
             needs |= {job.job_id: [host.host_id for host in chosen]} if chosen else {}
-    waits = {*closed, *(running[job_id].group for job_id in needs)}
-    return tuple(growth for growth in without.growths if running[growth.job_id].group not in waits), needs
+    return needs
 
 
 def _suits(host: Host, job: RunningJob) -> bool:
     """Return whether the job may grow onto the host after its check. The rules are those of `growth`."""
     if host.group != job.group or host.free_after_check < job.gpus or host.host_id in job.hosts:
         return False
-    return host.host_id not in job.avoids or (host.healed_at is not None and host.healed_at > job.since)
+    return not is_avoided(host, job.avoids)

@@ -26,11 +26,20 @@ from typing import TypeVar
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue import idle_checks
 from gpu_recovery.core.queue.group_queue import GroupQueue, PassState
-from gpu_recovery.core.queue.growth import growths, may_grow
+from gpu_recovery.core.queue.growth import groups_in_need, growths, may_grow
 from gpu_recovery.core.queue.launch_holds import LaunchHolds
 from gpu_recovery.core.queue.ordering import in_queue_order
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
-from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Rejection, RunningJob, Snapshot
+from gpu_recovery.core.queue.snapshot import (
+    Assignment,
+    Growth,
+    Host,
+    Placement,
+    Rejection,
+    RunningJob,
+    Snapshot,
+    SpareRecall,
+)
 
 Grouped = TypeVar("Grouped", Host, RunningJob)
 
@@ -72,6 +81,8 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
                 checked -= keeps
     for group in sorted(may_grow(snapshot.running, now) - queues.keys()):
         queues[group] = GroupQueue(hosts.get(group, ()), running.get(group, ()), shared)
+    in_need = groups_in_need(rejections) | snapshot.paused
+    growing = tuple(growths({group: one for group, one in queues.items() if group not in in_need}, quota, now))
     return Placement(
         tuple(assignments),
         tuple(suspension for queue in queues.values() for suspension in queue.suspensions),
@@ -89,7 +100,8 @@ def _placed(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placem
             default=None,
         ),
         quota.left_places,
-        tuple(growths(queues, rejections, quota, now)),
+        tuple(one for one in growing if isinstance(one, Growth)),
+        tuple(one for one in growing if isinstance(one, SpareRecall)),
         kept=kept,
     )
 

@@ -78,6 +78,8 @@ class WaitingJob:
                   has chosen its width.
     widths:       the smallest and the largest width of an elastic job; None for a fixed width.
     narrow_since: since when an elastic job could have started with less than its largest width; None if it never could.
+    avoids:       hosts for which an elastic job does not become wider than its smallest width, unless they have been
+                  repaired since the time.
     returning:    instances of its last attempt whose GPUs are being released to it.
     queued_at:    time of the first submission. Suspension and recovery do not change it.
     last:         the instances of its last attempt by rank, "" for a rank that keeps none.
@@ -121,6 +123,7 @@ class WaitingJob:
     widths: tuple[int, int] | None = None
     narrow_since: datetime | None = None
     returning: int = 0
+    avoids: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @frozen_dataclass()
@@ -153,8 +156,8 @@ class RunningJob:
     nodes_max:      the largest number of instances of an elastic job.
     grows_at:       from when an elastic job with fewer instances may be relaunched on more; None: it may not.
     growing:        an elastic job is being relaunched on more instances.
-    avoids:         instances onto which the job does not grow unless they have been repaired since it runs; none after
-                    a stable run.
+    avoids:         instances onto which the job does not grow, unless they have been repaired since the time.
+    spares:         hosts of its warm spares; `ready` are those on which a rank can start.
     leaving:        the job is already ending or being suspended; `for_job` is the job that it leaves for, or "".
     """
 
@@ -180,7 +183,9 @@ class RunningJob:
     nodes_max: int = 0
     grows_at: datetime | None = None
     growing: bool = False
-    avoids: tuple[str, ...] = ()
+    avoids: Mapping[str, datetime] = field(default_factory=dict)
+    spares: tuple[str, ...] = ()
+    ready: tuple[str, ...] = ()
 
 
 @frozen_dataclass()
@@ -193,6 +198,7 @@ class Snapshot:
     waiting_elsewhere:   jobs of the other backend that wait for nothing but a place among the running jobs.
     recent_preemptions:  suspensions of the whole fleet within `policy.suspensions_window_s`.
     repairs_held_by:     the fleet limit that holds repairs now; None if repairs may begin.
+    paused:              groups in which a job will need hosts after its cool-down, or its pause after a refused launch.
     """
 
     waiting: tuple[WaitingJob, ...]
@@ -205,6 +211,7 @@ class Snapshot:
     repairs_held_by: HoldingLimit | None = None
     elsewhere: Mapping[str, int] = field(default_factory=dict)
     waiting_elsewhere: tuple[WaitingJob, ...] = ()
+    paused: frozenset[str] = frozenset()
 
 
 @frozen_dataclass()
@@ -245,6 +252,14 @@ class Growth:
     width: int
 
 
+@frozen_dataclass()
+class SpareRecall:
+    """A job whose warm spares are released, so that `for_job` can grow onto their instances in a later pass."""
+
+    job_id: str
+    for_job: str
+
+
 class RejectionKind(StrEnum):
     """What a waiting job lacks."""
 
@@ -258,6 +273,10 @@ class RejectionKind(StrEnum):
     ROOM = "room"  # hosts that are being vacated for it
     CHECK = "check"  # hosts whose idle check is being stopped for it
     PERMISSION = "permission"  # a permission of the deployment, without which AWS denies its launch
+
+
+NEEDS_NO_HOSTS = frozenset({RejectionKind.CLUSTER, RejectionKind.QUOTA, RejectionKind.JOBS, RejectionKind.PERMISSION})
+"""What a job lacks if no host that comes free now helps it. Any other job has precedence over a growth."""
 
 
 @frozen_dataclass()
@@ -311,6 +330,7 @@ class Placement:
     next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
               decision.
     growths: running jobs that continue on more instances.
+    recalls: jobs whose warm spares give way to a growth.
     leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
     stops:    idle checks that are stopped for jobs among `rejected`, or for running jobs that will grow.
     kept:     of a placement as if the idle checks had ended: the hosts of such checks that it keeps for a job among
@@ -324,5 +344,6 @@ class Placement:
     next_at: datetime | None = None
     leaves_places: bool = False
     growths: tuple[Growth, ...] = ()
+    recalls: tuple[SpareRecall, ...] = ()
     stops: tuple[CheckToStop, ...] = ()
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

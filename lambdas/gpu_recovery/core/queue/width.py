@@ -5,16 +5,17 @@ A job has a fixed width, or is elastic: it accepts any width from a smallest to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from gpu_recovery.core.queue.snapshot import WaitingJob
+from gpu_recovery.core.queue.snapshot import Host, WaitingJob
 
 
 class Room(NamedTuple):
     """What limits the width of a job in a pass, in instances.
 
-    free:    hosts that fit the job now.
+    free:    hosts that fit the job now. Hosts that it avoids count only up to its smallest width.
     cluster: hosts of the cluster that are large enough, used or free.
     quota:   instances that the quota allows the job.
     """
@@ -61,6 +62,12 @@ def choose_width(job: WaitingJob, room: Room, wait: timedelta, now: datetime) ->
         return Width(fits)
     until = now + RELEASE if job.recovering else (job.narrow_since or now) + wait
     return Width(fits, until if until > now else None)
+
+
+def is_avoided(host: Host, avoids: Mapping[str, datetime]) -> bool:
+    """Return whether a job does not become wider for this host, because it has not been repaired since."""
+    since = avoids.get(host.host_id)
+    return since is not None and not (host.healed_at is not None and host.healed_at > since)
 
 
 RELEASE = timedelta(minutes=1)
