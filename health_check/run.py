@@ -27,7 +27,7 @@ from types import FrameType
 from typing import IO
 
 from health_check import remedies
-from health_check.host_engines import answers
+from health_check.host_engines import accepts_connection
 from health_check.parse import parse
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
@@ -120,7 +120,7 @@ def diagnose(
                 in_own_engine = engine is not None and engine.process is not None
                 run = run_bounded(command, left_s, ends_within_s=0.0 if in_own_engine else TESTS_END_WITHIN_S)
                 if run.exit_code == remedies.DEADLINE_PASSED:
-                    if engine and not engine.answers():
+                    if engine and not engine.accepts_connection():
                         return replace(run, exit_code=remedies.CONNECTION_NOT_VALID, late=True)
                     return replace(run, late=left_s < timeout_s / 2)
                 lost = run.exit_code == remedies.CONNECTION_NOT_VALID or parse(run.output).lost_connection
@@ -257,9 +257,9 @@ class _HostEngine:
         """Return whether the process runs, as far as the check can see it."""
         return self.process is None or self.process.poll() is None
 
-    def answers(self) -> bool:
+    def accepts_connection(self) -> bool:
         """Return whether the engine accepts a connection."""
-        return self.is_running() and answers(self.address)
+        return self.is_running() and accepts_connection(self.address)
 
 
 @contextlib.contextmanager
@@ -309,7 +309,7 @@ def _host_engine(of_the_host: Path | None) -> Iterator[_HostEngine | None]:
 def _wait_for(engine: _HostEngine) -> None:
     """Wait until the engine answers or has ended, at most ENGINE_READY_WITHIN_S."""
     deadline = time.monotonic() + ENGINE_READY_WITHIN_S
-    while engine.is_running() and not engine.answers() and time.monotonic() < deadline:
+    while engine.is_running() and not engine.accepts_connection() and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
