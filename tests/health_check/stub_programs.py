@@ -49,7 +49,10 @@ test = subprocess.Popen(sleeps, start_new_session=True, stdout=subprocess.DEVNUL
 def stop(*_):
     test.kill()
     test.wait()
-    sys.exit(1)
+    error = "Error: Unable to complete diagnostic. Return: (-53) : The DCGM diagnostic was killed by a signal"
+    sys.stdout.write('{"DCGM Diagnostic": {"version": "4.6.0", "runtime_error": "%s"}}' % error)
+    sys.stdout.flush()
+    sys.exit(203)
 signal.signal(signal.SIGTERM, stop)
 open(os.path.join(HERE, "test.pid.new"), "w").write(str(test.pid))
 os.rename(os.path.join(HERE, "test.pid.new"), os.path.join(HERE, "test.pid"))
