@@ -54,7 +54,7 @@ def usable_engine(address: Path, output_of: Callable[[list[str], float], str]) -
     """
     if not address.exists():
         return HostEngineChoice()
-    if not answers(address):
+    if not accepts_connection(address):
         return HostEngineChoice(None, f"{address} does not accept a connection")
     said = output_of(["dcgmi", "-v", "--host", f"unix://{address}"], SAYS_ITS_RELEASE_WITHIN_S)
     client, _, engine = said.partition(_ENGINE_PART)
@@ -67,7 +67,7 @@ def usable_engine(address: Path, output_of: Callable[[list[str], float], str]) -
     return HostEngineChoice(address)
 
 
-def answers(address: Path) -> bool:
+def accepts_connection(address: Path) -> bool:
     """Return whether a program accepts a connection on a Unix socket. An engine that hangs does not."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECTS_AT_ONCE_S)

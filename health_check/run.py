@@ -5,6 +5,8 @@ started for this check alone, on a Unix socket. Its release then equals the clie
 task shares the host's network, and the check does not judge by an engine that the host runs for metrics. With an
 address of the host's engine (`host_engines.usable_engine`), that engine runs the tests, and none is started. In an
 image without `nv-hostengine` dcgmi itself finds the engine that runs on the host.
+
+An engine of the host lives on after the check, and so do its tests if dcgmi is killed. So dcgmi gets SIGTERM first.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from types import FrameType
 from typing import IO
 
 from health_check import remedies
-from health_check.host_engines import answers
+from health_check.host_engines import accepts_connection
 from health_check.parse import parse
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
@@ -38,6 +40,11 @@ CONNECTS_WITHIN_S = 300.0
 """Seconds within which a lost connection is tried again. On a slow host, or after a boot, the host engine is late."""
 PIPES_CLOSE_WITHIN_S = 5.0
 KILLED_WITHIN_S = 10.0
+TESTS_END_WITHIN_S, TESTS_END_SHARE = 25.0, 0.2
+"""Seconds between SIGTERM and SIGKILL of a dcgmi whose tests run in an engine of the host, and the largest share of its
+time. On SIGTERM dcgmi has the engine stop the tests (dcgmi/Diag.cpp of DCGM 4.6); SIGKILL leaves them running. The
+`stopTimeout` of the task is 60 s: the kill and the verdict need the rest.
+"""
 PAUSE_S = 20.0
 """Seconds between two runs of dcgmi."""
 POLL_S = 0.05
@@ -110,9 +117,10 @@ def diagnose(
             while True:
                 left_s = deadline - time.monotonic()
                 command = ["dcgmi", "diag", "-r", str(level), "-j", *only, *(engine.arguments if engine else [])]
-                run = run_bounded(command, left_s)
+                in_own_engine = engine is not None and engine.process is not None
+                run = run_bounded(command, left_s, ends_within_s=0.0 if in_own_engine else TESTS_END_WITHIN_S)
                 if run.exit_code == remedies.DEADLINE_PASSED:
-                    if engine and not engine.answers():
+                    if engine and not engine.accepts_connection():
                         return replace(run, exit_code=remedies.CONNECTION_NOT_VALID, late=True)
                     return replace(run, late=left_s < timeout_s / 2)
                 lost = run.exit_code == remedies.CONNECTION_NOT_VALID or parse(run.output).lost_connection
@@ -136,10 +144,16 @@ def diagnose(
         return ProcessRun("", f"the diagnostic cannot be started: {error}", remedies.HOST_SHORT)
 
 
-def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
+def run_bounded(command: Sequence[str], timeout_s: float, *, ends_within_s: float = 0.0) -> ProcessRun:
     """Run a command to its end, or kill its whole process group after `timeout_s`.
 
     Output beyond OUTPUT_BYTES_MAX is read and dropped. Its JSON is then incomplete, hence unreadable.
+
+    Args:
+        command: the command line.
+        timeout_s: seconds until SIGKILL.
+        ends_within_s: seconds from SIGTERM to SIGKILL, at the timeout and if the check is stopped; 0 for SIGKILL alone.
+            At the timeout they are a part of `timeout_s`, at most TESTS_END_SHARE of it.
     """
     try:
         process = subprocess.Popen(
@@ -158,14 +172,15 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
     try:
         output = _BoundedReader(process.stdout, OUTPUT_BYTES_MAX)
         error_output = _BoundedReader(process.stderr, ERROR_BYTES_MAX)
-        code = process.wait(timeout=max(timeout_s, 0.0))
+        at_timeout_s = min(ends_within_s, max(timeout_s, 0.0) * TESTS_END_SHARE)
+        code = process.wait(timeout=max(timeout_s - at_timeout_s, 0.0))
         exit_code = code if code >= 0 else 128 - code
     except subprocess.TimeoutExpired:
-        exit_code = remedies.DEADLINE_PASSED
+        exit_code, ends_within_s = remedies.DEADLINE_PASSED, at_timeout_s
     except RuntimeError as error:  # Python's error for a thread that cannot be started
         return ProcessRun("", f"the output of {command[0]} cannot be read: {error}", remedies.HOST_SHORT)
     finally:
-        _kill_group(process)
+        _end_group(process, ends_within_s)
     return ProcessRun(output.text(), error_output.text(), exit_code)
 
 
@@ -192,14 +207,35 @@ class _BoundedReader:
         return bytes(self._content).decode(errors="replace")
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a running process and its children. A process that sleeps in the driver may survive this."""
-    if process.poll() is not None:
-        return  # the pid may belong to another process by now
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=KILLED_WITHIN_S)
+def _end_group(process: subprocess.Popen[bytes], within_s: float = 0.0) -> None:
+    """End a running process and its children. A process that sleeps in the driver may survive this.
+
+    Args:
+        process: the first process of its group.
+        within_s: seconds from SIGTERM to SIGKILL; 0 for SIGKILL alone.
+    """
+    with _stop_raises_at_the_end():
+        steps = ((signal.SIGTERM, within_s), (signal.SIGKILL, KILLED_WITHIN_S))
+        for number, waits_s in steps if within_s > 0 else steps[1:]:
+            if process.poll() is not None:
+                return  # the pid may belong to another process by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=waits_s)
+
+
+@contextlib.contextmanager
+def _stop_raises_at_the_end() -> Iterator[None]:
+    """Raise StopRequested of a SIGTERM at the end of the context: a stop must not interrupt the end of a process."""
+    stops: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: stops.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if stops:
+        raise StopRequested
 
 
 @dataclass(frozen=True)
@@ -221,9 +257,9 @@ class _HostEngine:
         """Return whether the process runs, as far as the check can see it."""
         return self.process is None or self.process.poll() is None
 
-    def answers(self) -> bool:
+    def accepts_connection(self) -> bool:
         """Return whether the engine accepts a connection."""
-        return self.is_running() and answers(self.address)
+        return self.is_running() and accepts_connection(self.address)
 
 
 @contextlib.contextmanager
@@ -267,13 +303,13 @@ def _host_engine(of_the_host: Path | None) -> Iterator[_HostEngine | None]:
                 raise _EngineNotStarted(text, late=process.returncode == -signal.SIGKILL)
             yield engine
         finally:
-            _kill_group(process)
+            _end_group(process)
 
 
 def _wait_for(engine: _HostEngine) -> None:
     """Wait until the engine answers or has ended, at most ENGINE_READY_WITHIN_S."""
     deadline = time.monotonic() + ENGINE_READY_WITHIN_S
-    while engine.is_running() and not engine.answers() and time.monotonic() < deadline:
+    while engine.is_running() and not engine.accepts_connection() and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 

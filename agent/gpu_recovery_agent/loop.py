@@ -106,7 +106,7 @@ class Agent:
     def _cycle(self) -> None:
         self._live_with_file, exits = self._running.poll()
         xids = self._kernel_log.poll()
-        xids += self._ecs_metrics.poll(self._kernel_log.logged, self._state.witnessed)
+        xids += self._ecs_metrics.poll(self._kernel_log.logged, self._state.reported_from_dcgm)
         is_urgent = self._socket.poll(clock.uptime_s())
         self._orders.touch_agent_file()
         if self._reset.poll():
@@ -149,7 +149,7 @@ class Agent:
                 self._log.once("alive file", f"{self._settings.alive_file} cannot be written: {error.strerror}")
 
     def _health(self) -> gpu_health.GpuHealthStatus:
-        return gpu_health.with_note(self._ecs_metrics.beside(self._health_of_gpus()), self._reader.unread)
+        return gpu_health.with_note(self._ecs_metrics.with_dcgm_sentence(self._health_of_gpus()), self._reader.unread)
 
     def _health_of_gpus(self) -> gpu_health.GpuHealthStatus:
         if not self._settings.nvml:

@@ -18,7 +18,7 @@ from gpu_recovery_agent.sensors.gpu_health import IMPAIRED, GpuHealthStatus, dig
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.rank_folder import FileSignature
 from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank, RankSensor
-from gpu_recovery_agent.state import WITNESSED_MAX, AgentState
+from gpu_recovery_agent.state import REPORTED_FROM_DCGM_MAX, AgentState
 
 OUTBOX_XIDS_MAX = 1_000
 """Largest number of XID entries in the outbox; the oldest are dropped first."""
@@ -147,7 +147,8 @@ class Outbox:
             if self._xids.get(xid.key) == xid:
                 del self._xids[xid.key]
             if xid.source and not xid.boot_id:
-                self._state.witnessed = sorted({*self._state.witnessed, xid.xid})[-WITNESSED_MAX:]
+                codes = {*self._state.reported_from_dcgm, xid.xid}
+                self._state.reported_from_dcgm = sorted(codes)[-REPORTED_FROM_DCGM_MAX:]
         self._state.unreported = self._in_order()  # the caller saves the state after it handled the response
         sent = [xid.at_s for xid in report.xids if _is_of_this_log(xid)]
         if sent:

@@ -20,8 +20,8 @@ from gpu_recovery_agent.sensors.kernel_log import Xid
 
 EXECUTED_MAX = 64
 """Largest number of executed commands that are stored; the oldest are dropped first."""
-WITNESSED_MAX = 64
-"""Largest number of XIDs from other sources that are stored as reported."""
+REPORTED_FROM_DCGM_MAX = 64
+"""Largest number of XIDs from DCGM of the ECS agent that are stored as reported."""
 UNREPORTED_MAX = 64
 """Largest number of unreported errors of the kernel log that are stored, the newest of them."""
 
@@ -36,8 +36,8 @@ class AgentState:
     `sequence` is the last sequence number used. `reported_s` is the time of the newest reported XID on the clock of
     the kernel log. `executed` holds the commands that were executed, and when, in seconds since the boot. `unreported`
     holds errors of the kernel log that the server has not received: a reboot empties that log, so the agent of the
-    next boot reports them. `reset` is the last reset of the GPUs as reports tell of it, empty without one. `witnessed`
-    holds the XIDs of other sources than the kernel log that the server received in this boot.
+    next boot reports them. `reset` is the last reset of the GPUs as reports tell of it, empty without one.
+    `reported_from_dcgm` holds the XIDs from DCGM of the ECS agent that the server received in this boot.
     """
 
     def __init__(self, folder: Path, boot_id: str, log: AgentLog) -> None:
@@ -48,7 +48,7 @@ class AgentState:
         self.executed: dict[str, float] = {}
         self.unreported: list[Xid] = []
         self.reset: dict[str, Any] = {}
-        self.witnessed: list[int] = []
+        self.reported_from_dcgm: list[int] = []
 
     def open(self) -> None:
         """Take the lock and read the stored state.
@@ -94,7 +94,7 @@ class AgentState:
             "told_s": self.reported_s,
             "obeyed": self.executed,
             **({"reset": self.reset} if self.reset else {}),
-            **({"witnessed": self.witnessed} if self.witnessed else {}),
+            **({"witnessed": self.reported_from_dcgm} if self.reported_from_dcgm else {}),
             "untold": [asdict(xid) for xid in self.unreported[-UNREPORTED_MAX:]],
         }
         try:
@@ -130,9 +130,9 @@ class AgentState:
         )
         if isinstance(content.get("reset"), dict):
             self.reset = content["reset"]
-        witnessed = content.get("witnessed")
-        codes = (whole(code, least=1) for code in (witnessed if isinstance(witnessed, list) else [])[-WITNESSED_MAX:])
-        self.witnessed = [code for code in codes if code is not None]
+        from_dcgm = content.get("witnessed")
+        newest = from_dcgm[-REPORTED_FROM_DCGM_MAX:] if isinstance(from_dcgm, list) else []
+        self.reported_from_dcgm = [code for entry in newest if (code := whole(entry, least=1)) is not None]
         if isinstance(executed, dict):
             self.executed = {key: float(at) for key, at in executed.items() if isinstance(at, int | float)}
 

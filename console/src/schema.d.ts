@@ -1732,6 +1732,8 @@ export interface components {
             /** @description Time at which a limit of the contract passes. */
             recovery_limit_at: string | null;
             repairing: string[];
+            /** @description As the job states it; null if it does not. */
+            reports_progress: boolean | null;
             restart_in_place: boolean;
             short_of: string | null;
             status: components["schemas"]["JobStatus"];
@@ -1835,6 +1837,7 @@ export interface components {
             preflight?: ("off" | "quick") | null;
             priority?: (("EXTREME_HIGH" | "VERY_HIGH" | "HIGH" | "ABOVE_NORMAL" | "NORMAL" | "LOW") | (50 | 40 | 30 | 20 | 10 | 0)) | null;
             progress_timeout_s?: number | null;
+            reports_progress?: boolean | null;
             restart_in_place?: boolean | null;
             runtime_env?: components["schemas"]["RuntimeEnv"] | null;
             save_freq?: number | null;
@@ -2315,6 +2318,8 @@ export interface components {
             /** @description Recoveries of this fleet whose times are used. */
             own_recoveries: number;
             rate_per_1000_instance_days: number;
+            /** @description Whether a hang is taken to be noticed by progress reports. */
+            reports_progress: boolean;
             sentences: string[];
             spares: number;
         };
@@ -4887,6 +4892,7 @@ export interface operations {
                      *       "recovery_expectation": null,
                      *       "recovery_limit_at": null,
                      *       "repairing": [],
+                     *       "reports_progress": null,
                      *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "QUEUED",
@@ -5040,6 +5046,7 @@ export interface operations {
                      *       "recovery_expectation": null,
                      *       "recovery_limit_at": null,
                      *       "repairing": [],
+                     *       "reports_progress": null,
                      *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "PENDING_RESOURCES",
@@ -5173,6 +5180,7 @@ export interface operations {
                      *       "recovery_expectation": null,
                      *       "recovery_limit_at": null,
                      *       "repairing": [],
+                     *       "reports_progress": null,
                      *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "CANCELED",
@@ -5483,6 +5491,7 @@ export interface operations {
                      *       "recovery_expectation": null,
                      *       "recovery_limit_at": null,
                      *       "repairing": [],
+                     *       "reports_progress": null,
                      *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "SUSPENDED",
@@ -5625,6 +5634,7 @@ export interface operations {
                      *       "recovery_expectation": null,
                      *       "recovery_limit_at": null,
                      *       "repairing": [],
+                     *       "reports_progress": null,
                      *       "restart_in_place": false,
                      *       "short_of": null,
                      *       "status": "SUSPENDING",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.state import AgentState
 
 from tests.agent.api import Api
 from tests.agent.node import Node
@@ -41,8 +44,20 @@ def test_an_xid_while_the_agent_runs_is_not_marked(api: Api, node: Node) -> None
     assert "early" not in told
 
 
+def test_the_state_of_an_earlier_agent_of_this_boot_names_the_reported_xids(tmp_path: Path) -> None:
+    """Both agents use the same key of state.json, so an update repeats no XID, and neither does the way back."""
+    stored = {"boot_id": "b", "sequence": 4, "told_s": 1.0, "obeyed": {}, "witnessed": [48, "x", 79], "untold": []}
+    (tmp_path / "state.json").write_text(json.dumps(stored))
+    state = AgentState(tmp_path, "b", AgentLog())
+    state.open()
+    assert state.reported_from_dcgm == [48, 79]
+    state.save()
+    state.close()
+    assert json.loads((tmp_path / "state.json").read_text())["witnessed"] == [48, 79]
+
+
 def test_an_xid_that_only_the_ecs_agent_saw_is_reported_once(api: Api, node: Node) -> None:
-    """The kernel log is off: the file is the only witness. The next agent of this boot repeats nothing."""
+    """The kernel log is off: the file is the only source. The next agent of this boot repeats nothing."""
     path = node.environment["GPU_RECOVERY_ECS_GPU_METRICS"]
     minute = 0
 

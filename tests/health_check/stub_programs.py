@@ -37,6 +37,29 @@ while True:
 """
 
 
+# A dcgmi that uses the engine of the host. Its test runs outside of the check, as in that engine, and only the SIGTERM
+# that dcgmi gets ends the test (dcgmi/Diag.cpp of DCGM 4.6).
+DCGMI_OF_THE_HOST = """
+import os, signal, subprocess, sys, time
+if sys.argv[1] == "-v":
+    sys.stdout.write("Version : 4.6.0\\n\\nHostengine build info:\\nVersion : 4.6.0")
+    sys.exit()
+sleeps = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+test = subprocess.Popen(sleeps, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def stop(*_):
+    test.kill()
+    test.wait()
+    error = "Error: Unable to complete diagnostic. Return: (-53) : The DCGM diagnostic was killed by a signal"
+    sys.stdout.write('{"DCGM Diagnostic": {"version": "4.6.0", "runtime_error": "%s"}}' % error)
+    sys.stdout.flush()
+    sys.exit(203)
+signal.signal(signal.SIGTERM, stop)
+open(os.path.join(HERE, "test.pid.new"), "w").write(str(test.pid))
+os.rename(os.path.join(HERE, "test.pid.new"), os.path.join(HERE, "test.pid"))
+time.sleep(600)
+"""
+
+
 def install(folder: Path, name: str, body: str) -> Path:
     """An executable Python script; `HERE` in its body is the folder, for notes that it leaves to the test.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +22,13 @@ import pytest
 
 from tests.health_check.diagnostics import dcgm4, output, result, warning
 from tests.health_check.examinations import SCHEMA, gpu_xml, smi, xid
-from tests.health_check.stub_programs import install, install_dcgmi, install_nvidia_smi
+from tests.health_check.stub_programs import (
+    DCGMI_OF_THE_HOST,
+    install,
+    install_dcgmi,
+    install_nvidia_smi,
+    is_running,
+)
 from tests.health_check.test_document import host_proc
 
 pytestmark = pytest.mark.slow
@@ -251,6 +259,45 @@ def test_a_hanging_diagnostic_asks_for_a_reboot(environment: dict[str, str], buc
     assert finish(start(environment | {"CHECK_TIMEOUT_S": "1"}))[0] == 1
     written = json.loads(next(iter(bucket.objects.values())))
     assert (written["outcome"], written["findings"][0]["code"]) == ("REBOOT", "DIAGNOSTIC_HUNG")
+
+
+@pytest.fixture
+def pid_of_test(environment: dict[str, str], tmp_path: Path) -> Iterator[Path]:
+    """The file with the pid of a test that the engine of the host runs for the check."""
+    address, pid = tmp_path / "host.sock", tmp_path / "test.pid"
+    environment |= {"HOST_ENGINE": "host", "HOST_ENGINE_SOCKET": str(address)}
+    install(tmp_path, "dcgmi", DCGMI_OF_THE_HOST)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        yield pid
+    with suppress(OSError, ValueError):
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_check_that_is_stopped_ends_its_test_in_the_engine_of_the_host(
+    environment: dict[str, str], bucket: Bucket, pid_of_test: Path
+) -> None:
+    """The engine lives on after the check. Its test must not hold the GPUs when the next task has them."""
+    process = start(environment)
+    deadline = time.monotonic() + WITHIN_S
+    while not pid_of_test.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 44
+    assert not is_running(int(pid_of_test.read_text()))
+    codes = {one["code"] for one in only_document(bucket)["findings"]}
+    assert {"DIAGNOSTIC_SIGNALLED", "HOST_ENGINE_USED"} <= codes
+
+
+def test_a_hanging_diagnostic_ends_its_test_in_the_engine_of_the_host(
+    environment: dict[str, str], bucket: Bucket, pid_of_test: Path
+) -> None:
+    """The last part of CHECK_TIMEOUT_S is for that. The hang counts as without that engine."""
+    assert finish(start(environment | {"CHECK_TIMEOUT_S": "10"}))[0] == 1
+    assert not is_running(int(pid_of_test.read_text()))
+    codes = {one["code"] for one in only_document(bucket)["findings"]}
+    assert {"DIAGNOSTIC_HUNG", "HOST_ENGINE_USED"} <= codes
 
 
 def test_a_diagnostic_that_somebody_else_kills_could_not_tell(

@@ -168,9 +168,9 @@ def test_an_engine_that_accepts_no_connection_does_not_answer(monkeypatch: pytes
         engine = running._HostEngine(process, tmp_path / "engine.sock")
 
         def probe() -> None:
-            answers = [engine.answers()]
+            answers = [engine.accepts_connection()]
             while answers[-1]:  # each probe stays in the backlog
-                answers.append(engine.answers())
+                answers.append(engine.accepts_connection())
             found.extend(answers)
 
         thread = threading.Thread(target=probe, daemon=True)

@@ -12,6 +12,7 @@ from health_check.driver import ANSWERS_WITHIN_S
 from health_check.evidence import CheckEvidence, DiagnosticStep, plan
 from health_check.publish import ATTEMPTS_MAX, READ_TIMEOUT_S
 from health_check.remedies import EXIT_CODES
+from health_check.run import TESTS_END_WITHIN_S
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import TABLES, XidPolicy
 
@@ -36,7 +37,8 @@ def test_the_exit_codes_are_the_programs() -> None:
 
 
 def test_the_numbers_are_the_programs() -> None:
-    """Deadlines by level, and how long the driver may take."""
+    """Deadlines by level, how long the driver may take, and how long a test in the engine of the host may end."""
+    assert f"has up to {TESTS_END_WITHIN_S:.0f} seconds to end" in PAGE
     seconds = ", ".join(str(TIMEOUT_S_BY_LEVEL[level]) for level in range(5))
     assert f"by level {seconds} |" in PAGE
     minutes = [TIMEOUT_S_BY_LEVEL[level] // 60 for level in (1, 2, 3)]

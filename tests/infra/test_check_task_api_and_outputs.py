@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from gpu_recovery.job_api.router import ROUTES as JOB_API_ROUTES
 
+from health_check.run import KILLED_WITHIN_S, TESTS_END_WITHIN_S
 from tests.infra.deployment import ACCOUNT, Deployment
 
 pytestmark = pytest.mark.slow
@@ -27,6 +28,19 @@ def test_the_health_check_is_a_privileged_task_on_the_hosts_network(deployment: 
     assert environment == {"AWS_REGION": deployment.region, "XID_POLICY": "nvidia"}
     assert container["LogConfiguration"]["LogDriver"] == "awslogs"
     assert container["LogConfiguration"]["Options"]["awslogs-group"] == "HealthCheckLogs"
+
+
+def test_a_stopped_check_has_the_time_that_the_documents_say(deployment: Deployment) -> None:
+    """The time from SIGTERM to SIGKILL is longer than the end of a test in the engine of the host takes."""
+    (container,) = deployment.only("AWS::ECS::TaskDefinition")["ContainerDefinitions"]
+    stop_s = container["StopTimeout"]
+    assert stop_s > TESTS_END_WITHIN_S + KILLED_WITHIN_S
+    docs, ends_s = Path(__file__).parents[2] / "docs", f"{TESTS_END_WITHIN_S:.0f} s"
+    page, chinese = ((docs / name).read_text(encoding="utf-8") for name in ("idle-checks.md", "idle-checks.zh.md"))
+    assert f"After the `stopTimeout` of its task, {stop_s} s, ECS" in page and f"waits up to {ends_s} until" in page
+    assert f"超过其任务的 `stopTimeout`（{stop_s} s）时，ECS" in chinese and f"最多等待 {ends_s}" in chinese
+    decision = (docs / "decisions/0078-idle-checks-that-give-way.md").read_text(encoding="utf-8")
+    assert f"about {stop_s} s later, the `stopTimeout` of its task" in decision
 
 
 def test_the_check_sees_the_socket_of_the_hosts_engine_only_where_it_may_use_it(

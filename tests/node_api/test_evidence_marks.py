@@ -1,4 +1,4 @@
-"""Marks of an XID in a report: logged before the agent started, or seen by another witness only."""
+"""Marks of an XID in a report: logged before the agent started, or seen by another source only."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A diagnosis uses it where no log service stores them. The wrapper forwards standard output and standard error unchanged
 and stores the last lines. It does not do so for a terminal, because programs write to a terminal in another way. If
 the rank fails, the lines go to the node agent through the socket for observations. Without an agent only these lines
-are lost.
+are lost. With GPU_RECOVERY_LAST_WORDS=off no line is stored. The output still goes through the wrapper, because a rank
+that writes lines does not hang.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class OutputTail:
 
     def __init__(self, environment: Mapping[str, str], on_line: Callable[[], None] = lambda: None) -> None:
         self._on_line, self._line_due_s = on_line, 0.0
-        self._lines: deque[str] = deque(maxlen=LINES_MAX)
-        self._pipes = [] if environment.get(SWITCH) == "off" else [_pipe(numbers) for numbers in _outputs()]
+        self._lines: deque[str] = deque(maxlen=0 if environment.get(SWITCH) == "off" else LINES_MAX)
+        self._pipes = [_pipe(numbers) for numbers in _outputs()]
         self._threads: list[threading.Thread] = []
         self._over, self._ends = os.pipe()
 

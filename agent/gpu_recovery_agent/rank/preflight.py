@@ -9,6 +9,9 @@ takes BUDGET_S at most, all steps together. Each step has one of four results:
 - `not_run`: the image or the driver lacks what the step needs, or there was no time left. That is no pass.
 - `inconclusive`: the step did not end in time, or its answer is no proof. The training starts.
 
+A step that did not end in time has failed all the same if its program had printed an error that names the hardware. A
+step that was cut short by the end of the attempt was not run.
+
 The results go to the agent as one observation, and from there to the server. In a container of an earlier attempt only
 the steps that take no GPU time are run: the gang is to continue soon.
 """
@@ -22,7 +25,7 @@ from typing import Any
 
 from .. import clock
 from .files import RankIdentity, whole
-from .preflight_program import Programs
+from .preflight_program import AttemptOver, Programs
 from .preflight_steps import (
     DCGM_LEVEL_1,
     FAILED,
@@ -35,7 +38,7 @@ from .preflight_steps import (
     RDMA_DEVICES,
     RECOVERY_ACTION,
     Finding,
-    ask_driver,
+    ask_nvidia_smi,
     gpu_count,
     nvlink_fabric,
     rdma_devices,
@@ -45,13 +48,16 @@ from .preflight_tests import dcgm_level_1, nccl_loopback
 
 VARIABLE, QUICK = "GPU_RECOVERY_PREFLIGHT", "quick"
 """Variable that the launch of a job sets, and its value. Without it nothing is tested."""
-BUDGET_VARIABLE, BUDGET_S = "GPU_RECOVERY_PREFLIGHT_BUDGET_S", 60
-"""Variable with a smaller budget, and the largest budget, in seconds."""
+BUDGET_VARIABLE, BUDGET_S, BUDGET_LEAST_S = "GPU_RECOVERY_PREFLIGHT_BUDGET_S", 60, 8
+"""Variable with a smaller budget, and the largest and the smallest budget, in seconds. About 3 s are kept for a program
+that cannot be killed, and nvidia-smi takes about 4 s for eight GPUs."""
 PREFLIGHT_FAILED = 76
 """Exit status of a rank whose training was not started. A program may end with the same status, so the status alone
 proves nothing: the server acts on the observation."""
 STEP_LEAST_S = 0.1
 """Seconds that must be left for a step that starts a program."""
+BEING_ENDED = "the attempt is being ended"
+"""Reason of a step that was left out or cut short because another rank of the gang has ended."""
 SENTENCE_BYTES_MAX, ERROR_BYTES_MAX = 120, 160
 """Longest texts of a step in the observation, in bytes. The socket of the agent takes a line of 4,096 bytes."""
 
@@ -111,9 +117,11 @@ def budget_s(environment: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Return the seconds of the preflight. Calls `say` with an invalid value."""
     text = environment.get(BUDGET_VARIABLE, str(BUDGET_S))
     seconds = whole(text, least=1, most=BUDGET_S)
-    if seconds is None:
-        say(f"warning: {BUDGET_VARIABLE} is {text!r}, no whole number from 1 to {BUDGET_S}; taken as {BUDGET_S}")
-    return seconds or BUDGET_S
+    taken_s = BUDGET_S if seconds is None else max(seconds, BUDGET_LEAST_S)
+    if seconds != taken_s:
+        limits = f"no whole number from {BUDGET_LEAST_S} to {BUDGET_S}"
+        say(f"warning: {BUDGET_VARIABLE} is {text!r}, {limits}; taken as {taken_s}")
+    return taken_s
 
 
 def run_preflight(
@@ -128,7 +136,7 @@ def run_preflight(
         environment: the environment of the rank.
         say: prints a line.
         is_first: whether this is the first attempt in this container. Otherwise only the cheap steps are run.
-        is_over: returns whether the attempt is being ended. Then no further step is run.
+        is_over: returns whether the attempt is being ended. Then the present step is cut short, and no other is run.
 
     Raises:
         Interrupted: a signal ends the container.
@@ -156,32 +164,38 @@ class _Steps:
     def run_query(self, environment: Mapping[str, str]) -> None:
         """Ask nvidia-smi once, for three steps. The first has its time."""
         began = clock.monotonic_s()
-        try:
-            driver = ask_driver(self._programs, environment)
-        except OSError as error:
-            for name in (GPU_COUNT, RECOVERY_ACTION, NVLINK_FABRIC):
-                self._add(name, _not_started(error), began)
-            return
-        self._add(GPU_COUNT, gpu_count(driver, environment), began)
-        self._add(RECOVERY_ACTION, recovery_action(driver, environment))
-        self._add(NVLINK_FABRIC, nvlink_fabric(driver))
+        names = (GPU_COUNT, RECOVERY_ACTION, NVLINK_FABRIC)
+        if reason := self._why_not(needs_time=True):
+            found = [Finding(NOT_RUN, reason)] * len(names)
+        else:
+            try:
+                smi = ask_nvidia_smi(self._programs, environment)
+                found = [gpu_count(smi, environment), recovery_action(smi, environment), nvlink_fabric(smi)]
+            except (OSError, AttemptOver) as error:
+                found = [_without_answer(error)] * len(names)
+        for name, finding in zip(names, found):
+            self._add(name, finding, began if name == GPU_COUNT else None)
 
     def run(self, name: str, step: Callable[[], Finding], needs_time: bool = False) -> None:
         """Run a step, unless there is a reason to leave it out."""
+        if reason := self._why_not(needs_time):
+            self.skip(name, reason)
+            return
+        began = clock.monotonic_s()
+        try:
+            found = step()
+        except (OSError, AttemptOver) as error:
+            found = _without_answer(error)
+        self._add(name, found, began)
+
+    def _why_not(self, needs_time: bool) -> str:
+        """Return why the next step is left out; "" if it is run."""
         failure = self._preflight.failure
         if failure is not None:
-            self.skip(name, f"{failure.name} failed before")
-        elif self._programs.is_over:
-            self.skip(name, "the attempt is being ended")
-        elif needs_time and self._programs.left_s < STEP_LEAST_S:
-            self.skip(name, "there was no time left")
-        else:
-            began = clock.monotonic_s()
-            try:
-                found = step()
-            except OSError as error:
-                found = _not_started(error)
-            self._add(name, found, began)
+            return f"{failure.name} failed before"
+        if self._programs.is_over:
+            return BEING_ENDED
+        return "there was no time left" if needs_time and self._programs.left_s < STEP_LEAST_S else ""
 
     def skip(self, name: str, reason: str) -> None:
         """Record that a step was not run."""
@@ -202,5 +216,8 @@ def _bounded(text: str, bytes_max: int) -> str:
     return plain.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
-def _not_started(error: OSError) -> Finding:
+def _without_answer(error: OSError | AttemptOver) -> Finding:
+    """Return the result of a step whose program gave no answer."""
+    if isinstance(error, AttemptOver):
+        return Finding(NOT_RUN, BEING_ENDED)
     return Finding(INCONCLUSIVE, f"the program could not be started: {error.strerror}")

@@ -30,6 +30,10 @@ FILE_BYTES_MAX = 2**30
 POLL_S = 0.1
 
 
+class AttemptOver(Exception):
+    """The attempt is being ended, so a program was killed before its end. Its answer counts for nothing."""
+
+
 class Interrupted(Exception):
     """The preflight was ended by a signal that ends the container.
 
@@ -92,6 +96,7 @@ class Programs:
 
         Raises:
             Interrupted: a signal ends the container.
+            AttemptOver: the attempt is being ended.
             OSError: there is no room for its output, or no process can be started.
         """
         with tempfile.TemporaryFile() as output:
@@ -108,6 +113,8 @@ class Programs:
             command.end_the_rest(REST_S)
             if policy.received:
                 raise Interrupted(policy.received)
+            if policy.is_cut:
+                raise AttemptOver
             output.seek(0)
             text = output.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")
         return Answer(text, None if policy.is_late else status, policy.is_late)
@@ -122,7 +129,7 @@ class _Deadline:
 
     def __init__(self, ends_at_s: float, is_over: Callable[[], bool]) -> None:
         self._ends_at_s, self._is_over = ends_at_s, is_over
-        self.received, self.is_late = 0, False
+        self.received, self.is_late, self.is_cut = 0, False, False
 
     def poll_s(self) -> float:
         """Return the seconds until the next check."""
@@ -137,8 +144,8 @@ class _Deadline:
     def due(self) -> int:
         """Return SIGKILL from the deadline on. Raises _Stuck if the program has not ended GIVE_UP_S later."""
         now = clock.monotonic_s()
-        if (self.received or self._is_over()) and now < self._ends_at_s:
-            self._ends_at_s = now
+        if now < self._ends_at_s and (self.received or self._is_over()):
+            self._ends_at_s, self.is_cut = now, True
         if now < self._ends_at_s:
             return 0
         self.is_late = True

@@ -61,7 +61,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Driver:
+class NvidiaSmiAnswer:
     """The answer of nvidia-smi.
 
     absent: the container has no nvidia-smi.
@@ -88,24 +88,24 @@ class Driver:
         return Finding(INCONCLUSIVE, f"nvidia-smi ended with {self.answer.code}", self.answer.last_line)
 
 
-def ask_driver(programs: Programs, environment: Mapping[str, str]) -> Driver:
-    """Return the answer of nvidia-smi. Raises Interrupted and OSError as `Programs.answer`."""
+def ask_nvidia_smi(programs: Programs, environment: Mapping[str, str]) -> NvidiaSmiAnswer:
+    """Return the answer of nvidia-smi. Raises as `Programs.answer`."""
     path = found_in_path(["nvidia-smi"], environment)
-    return parsed(programs.answer([path, "-q", "-x"], QUERY_WITHIN_S)) if path else Driver(absent=True)
+    return parsed(programs.answer([path, "-q", "-x"], QUERY_WITHIN_S)) if path else NvidiaSmiAnswer(absent=True)
 
 
-def parsed(answer: Answer) -> Driver:
+def parsed(answer: Answer) -> NvidiaSmiAnswer:
     """Return what an answer of `nvidia-smi -q -x` says. Pure; never raises."""
     text = answer.text
     lost = tuple(dict.fromkeys(match[0].strip() for match in _LOST.finditer(text)))[:GPUS_MAX]
     begin, end = text.find("<nvidia_smi_log"), text.rfind("</nvidia_smi_log>")
     if answer.late or begin < 0 or end < begin:
-        return Driver(answer=answer, lost=lost)
+        return NvidiaSmiAnswer(answer=answer, lost=lost)
     try:
         root = ElementTree.fromstring(text[begin : end + len("</nvidia_smi_log>")])
     except (ElementTree.ParseError, ValueError):
-        return Driver(answer=answer, lost=lost)
-    return Driver(False, answer, tuple(_gpu(node) for node in root.findall("gpu")[:GPUS_MAX]), lost, True)
+        return NvidiaSmiAnswer(answer=answer, lost=lost)
+    return NvidiaSmiAnswer(False, answer, tuple(_gpu(node) for node in root.findall("gpu")[:GPUS_MAX]), lost, True)
 
 
 def _gpu(node: ElementTree.Element) -> Gpu:
@@ -117,26 +117,26 @@ def _text(node: ElementTree.Element, path: str) -> str:
     return " ".join((node.findtext(path) or "")[:256].split())[:64]
 
 
-def gpu_count(driver: Driver, environment: Mapping[str, str]) -> Finding:
+def gpu_count(smi: NvidiaSmiAnswer, environment: Mapping[str, str]) -> Finding:
     """Compare the GPUs that the driver shows with those that the job reserved and that ECS gave the container."""
     wanted = whole(environment.get("GPUS_PER_NODE"), least=1, most=GPUS_MAX)
-    if driver.absent:
+    if smi.absent:
         return Finding(NOT_RUN, "the container has no nvidia-smi")
-    if driver.lost:
-        return Finding(FAILED, f"the driver cannot reach {len(driver.lost)} GPU(s)", driver.lost[0])
-    if driver.answer.code == OFF_THE_BUS:
-        return Finding(FAILED, "nvidia-smi says that a GPU is off the bus", driver.answer.last_line)
-    if driver.unanswered is not None:
-        return driver.unanswered
+    if smi.lost:
+        return Finding(FAILED, f"the driver cannot reach {len(smi.lost)} GPU(s)", smi.lost[0])
+    if smi.answer.code == OFF_THE_BUS:
+        return Finding(FAILED, "nvidia-smi says that a GPU is off the bus", smi.answer.last_line)
+    if smi.unanswered is not None:
+        return smi.unanswered
     if wanted is None:
         return Finding(NOT_RUN, "GPUS_PER_NODE does not say how many GPUs the job reserved")
     given = given_gpus(environment)
     if given is not None and len(given) < wanted:
         return Finding(INCONCLUSIVE, f"ECS gave the container {len(given)} of {wanted} GPUs")
-    missing = [name for name in given or () if name.startswith("GPU-") and name not in {g.uuid for g in driver.gpus}]
+    missing = [name for name in given or () if name.startswith("GPU-") and name not in {g.uuid for g in smi.gpus}]
     if missing:
         return Finding(FAILED, f"the driver does not show {len(missing)} GPU(s) of the container", missing[0])
-    seen = len(driver.gpus)
+    seen = len(smi.gpus)
     return Finding(PASSED if seen >= wanted else FAILED, f"the driver shows {seen} of {wanted} GPUs")
 
 
@@ -148,12 +148,12 @@ def given_gpus(environment: Mapping[str, str]) -> list[str] | None:
     return [] if text in ("void", "none") else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def recovery_action(driver: Driver, environment: Mapping[str, str]) -> Finding:
+def recovery_action(smi: NvidiaSmiAnswer, environment: Mapping[str, str]) -> Finding:
     """Read the recovery action of each GPU of the container, by the table of the node agent and the health check."""
-    if driver.unanswered is not None:
-        return driver.unanswered
+    if smi.unanswered is not None:
+        return smi.unanswered
     given = {name for name in given_gpus(environment) or () if name.startswith("GPU-")}
-    gpus = [gpu for gpu in driver.gpus if not given or gpu.uuid in given]
+    gpus = [gpu for gpu in smi.gpus if not given or gpu.uuid in given]
     asked = [gpu for gpu in gpus if gpu.action.asks]
     faulty = [gpu for gpu in asked if gpu.action.needs_reboot]
     if faulty:
@@ -166,11 +166,11 @@ def recovery_action(driver: Driver, environment: Mapping[str, str]) -> Finding:
     return Finding(NOT_RUN, f"this driver names the recovery action of {known} of {len(gpus)} GPU(s)")
 
 
-def nvlink_fabric(driver: Driver) -> Finding:
+def nvlink_fabric(smi: NvidiaSmiAnswer) -> Finding:
     """Read the state of the NVLink fabric of each GPU. GPUs without a fabric have none."""
-    if driver.unanswered is not None:
-        return driver.unanswered
-    known = [gpu.fabric for gpu in driver.gpus if gpu.fabric and not gpu.fabric.startswith("N/A")]
+    if smi.unanswered is not None:
+        return smi.unanswered
+    known = [gpu.fabric for gpu in smi.gpus if gpu.fabric and not gpu.fabric.startswith("N/A")]
     if not known:
         return Finding(NOT_RUN, "the driver names no NVLink fabric")
     other = [text for text in known if text not in ("Completed Success", "Completed")]

@@ -27,7 +27,7 @@ _NO_ENGINE = ("unable to connect", "unable to establish", "connection", "host en
 
 
 def nccl_loopback(programs: Programs, environment: Mapping[str, str]) -> Finding:
-    """Run an all-reduce over the GPUs of the container. Raises Interrupted and OSError as `Programs.answer`."""
+    """Run an all-reduce over the GPUs of the container. Raises as `Programs.answer`."""
     count = whole(environment.get("GPUS_PER_NODE"), least=1, most=GPUS_MAX) or 0
     more = {} if "NCCL_DEBUG" in environment else {"NCCL_DEBUG": "WARN"}
     path = found_in_path(["all_reduce_perf"], environment)
@@ -39,12 +39,15 @@ def nccl_loopback(programs: Programs, environment: Mapping[str, str]) -> Finding
 
 
 def of_all_reduce_perf(answer: Answer) -> Finding:
-    """Return the result of an answer of `all_reduce_perf` of nccl-tests. Pure."""
+    """Return the result of an answer of `all_reduce_perf` of nccl-tests. Pure.
+
+    With wrong values the program ends with 1 (src/common.cu of NVIDIA/nccl-tests), so the code is read after them.
+    """
     bandwidth, wrong = _BANDWIDTH.search(answer.text), _WRONG.search(answer.text)
+    if not answer.late and wrong is not None and int(wrong[1]):
+        return Finding(FAILED, f"{wrong[1]} values of an all-reduce are wrong")
     if answer.late or answer.code != 0 or bandwidth is None or wrong is None:
         return _of_error(answer, "all_reduce_perf", answer.text)
-    if int(wrong[1]):
-        return Finding(FAILED, f"{wrong[1]} values of an all-reduce are wrong")
     return Finding(PASSED, f"an all-reduce has {bandwidth[1]} GB/s", value=_number(bandwidth[1]))
 
 
@@ -74,7 +77,7 @@ def _of_error(answer: Answer, what: str, text: str) -> Finding:
 
 
 def dcgm_level_1(programs: Programs, environment: Mapping[str, str]) -> Finding:
-    """Run `dcgmi diag -r 1`, if the image has it. Raises Interrupted and OSError as `Programs.answer`."""
+    """Run `dcgmi diag -r 1`, if the image has it. Raises as `Programs.answer`."""
     path = found_in_path(["dcgmi"], environment)
     if not path:
         return Finding(NOT_RUN, "the container has no dcgmi")

@@ -2,8 +2,9 @@
 
 A sample is quiet if the GPUs of the rank draw far less power than usual, its network adapters move far fewer bytes than
 usual, and the rank has written no line. What is usual is learned from the samples of the same process that were not
-quiet. So no sample is quiet before the rank has worked: in a first compilation the idle GPU itself is usual.
-A quiet time that ends with work is a pause, such as a checkpoint or an evaluation. The longest pause is kept.
+quiet. No sample is quiet until enough working samples exist. During a first compilation the GPU is idle, so the low
+power counts as usual. A quiet time that ends with work is a pause, such as a checkpoint or an evaluation. The longest
+pause is kept.
 
 The server judges the whole gang by the result (`core/hang_signals.py`). The values are in the order of `FIELDS`.
 """

@@ -1,4 +1,4 @@
-"""Reads what the ECS agent's DCGM watch says about the GPUs: one more witness beside the kernel log and NVML.
+"""Reads what the ECS agent's DCGM watch says about the GPUs: one more source beside the kernel log and NVML.
 
 The program `dcgm-init` of the ECS agent rewrites `/var/run/ecs/gpu/gpu-metrics.json` every 60 s. The shape is that of
 ecs-agent/gpu/types/types.go and dcgm-init/engine/engine.go in aws/amazon-ecs-agent. No release note up to 1.108.0 says
@@ -76,7 +76,7 @@ class EcsGpuMetricsSensor:
         self._reported.add(code)
         return [Xid(code, "", 1, clock.kernel_log_s(), None, source=BY_DCGM)]
 
-    def beside(self, health: GpuHealthStatus) -> GpuHealthStatus:
+    def with_dcgm_sentence(self, health: GpuHealthStatus) -> GpuHealthStatus:
         """Return the health by NVML with what the file adds. The file never changes the status."""
         if not self.sentence or (health.status == OK and self.status != IMPAIRED):
             return health

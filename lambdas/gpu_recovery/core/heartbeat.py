@@ -169,7 +169,7 @@ class ReportedXid:
     bursts:  separate occurrences among those lines. None from an agent that does not count them.
     boot_id: earlier boot of the XID, "" for the present boot.
     early:   whether it was logged before the agent started.
-    source:  witness of an XID that the kernel log does not have, such as BY_DCGM; "" for the kernel log.
+    source:  source of an XID that the kernel log does not have, such as BY_DCGM; "" for the kernel log.
     """
 
     xid: int

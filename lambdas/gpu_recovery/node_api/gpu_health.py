@@ -96,8 +96,8 @@ def _error_text(error: ReportedXid | ReportedSxid) -> str:
     early = ", logged before the agent started" if error.early and not error.boot_id else ""
     if isinstance(error, ReportedSxid):
         return f"{'fatal ' if error.fatal else ''}SXid {error.sxid} of an NVSwitch{early}"
-    witness = ", reported by DCGM of the ECS agent and not by the kernel log" if error.source == BY_DCGM else ""
-    return f"XID {error.xid} on {error.gpu or 'an unknown GPU'}{_details(error)}{early}{witness}"
+    by_dcgm = ", reported by DCGM of the ECS agent and not by the kernel log" if error.source == BY_DCGM else ""
+    return f"XID {error.xid} on {error.gpu or 'an unknown GPU'}{_details(error)}{early}{by_dcgm}"
 
 
 def _details(error: ReportedXid) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
 from gpu_recovery.core.diagnosis.observations import PreflightReport, StepResult
 from gpu_recovery.core.diagnosis.preflight import PROOFS as OF_THE_SERVER
+from gpu_recovery.core.diagnosis.preflight import differences
 from gpu_recovery.core.task import PREFLIGHT, PREFLIGHT_FAILED
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.rank import (
@@ -25,7 +27,9 @@ from tests.agent.conftest import NOW_S
 from tests.agent.node import Node, wait_until
 from tests.agent.rank.preflight_answers import STEPS, xml
 
-PASSED_ALL_REDUCE = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 231.5"
+PASSED_ALL_REDUCE = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 231.498 \n#\n"
+WRONG_ALL_REDUCE = "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 231.498 \n#\n"
+"""The last lines of `all_reduce_perf` (src/common.cu of NVIDIA/nccl-tests). With wrong values it ends with 1."""
 
 
 class Image:
@@ -172,12 +176,14 @@ def test_the_agent_reports_a_failed_preflight_at_once_and_the_rank_waits_for_tha
 @pytest.mark.parametrize(
     ("all_reduce", "result"),
     [
-        ({"prints": "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth : 9"}, StepResult.FAILED),
+        ({"prints": WRONG_ALL_REDUCE, "code": 1}, StepResult.FAILED),
+        ({"prints": WRONG_ALL_REDUCE}, StepResult.FAILED),
+        ({"prints": PASSED_ALL_REDUCE, "code": 1}, StepResult.INCONCLUSIVE),
         ({"prints": "CUDA failure: uncorrectable ECC error encountered", "code": 1}, StepResult.FAILED),
         ({"prints": "NCCL failure: unhandled system error", "code": 1}, StepResult.INCONCLUSIVE),
         ({"prints": "", "code": 0}, StepResult.INCONCLUSIVE),
     ],
-    ids=["a wrong sum", "an error of the hardware", "another error", "no result"],
+    ids=["a wrong sum", "a wrong sum and 0", "too slow", "an error of the hardware", "another error", "no result"],
 )
 def test_only_an_error_of_the_hardware_in_an_all_reduce_ends_the_rank(
     node: Node, ear: TrainingSocket, image: Image, all_reduce: dict[str, Any], result: StepResult
@@ -196,16 +202,35 @@ def test_only_an_error_of_the_hardware_in_an_all_reduce_ends_the_rank(
 def test_a_step_that_hangs_is_killed_with_its_children_and_the_training_starts(
     node: Node, ear: TrainingSocket, image: Image, name: str
 ) -> None:
-    """It is inconclusive, whatever it printed before. Its child may hold a GPU, so the child is killed as well."""
+    """It is inconclusive, also after the lines of a pass. Its child may hold a GPU, so the child is killed as well."""
     pid = image.bin / "pid"
     image.has(name, PASSED_ALL_REDUCE, then=f"trap '' TERM INT\nsleep 600 & echo $! > {pid}\nwait")
     # Without time for the rest of the preflight only the first program that hangs can end.
-    assert starts(node, image, GPU_RECOVERY_PREFLIGHT_BUDGET_S="5").wait(WITHIN_S) == 0
+    assert starts(node, image, GPU_RECOVERY_PREFLIGHT_BUDGET_S="8").wait(WITHIN_S) == 0
     found = results(ear)
     hung = {"nvidia-smi": "gpu_count", "all_reduce_perf": "nccl_loopback", "dcgmi": "dcgm_level_1"}[name]
     assert found[hung] is StepResult.INCONCLUSIVE
     assert image.trained.exists()
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "prints", "step"),
+    [
+        ("all_reduce_perf", "CUDA failure: uncorrectable NVLink error detected", "nccl_loopback"),
+        ("nvidia-smi", "Unable to determine the device handle for GPU1: 00:1b.0: Unknown Error", "gpu_count"),
+    ],
+)
+def test_a_step_that_hangs_after_an_error_of_the_hardware_ends_the_rank(
+    node: Node, ear: TrainingSocket, image: Image, name: str, prints: str, step: str
+) -> None:
+    """The error is a proof, although the program did not end."""
+    image.has(name, prints, then="sleep 600")
+    rank = starts(node, image, GPU_RECOVERY_PREFLIGHT_BUDGET_S="8")
+    assert results(ear)[step] is StepResult.FAILED
+    assert rank.wait(WITHIN_S) == PREFLIGHT_FAILED
+    assert not image.trained.exists()
 
 
 @pytest.mark.slow
@@ -224,7 +249,7 @@ def test_a_signal_that_ends_the_container_ends_the_preflight(node: Node, image: 
 
 @pytest.mark.slow
 def test_an_order_to_hold_cuts_the_preflight_short(node: Node, ear: TrainingSocket, image: Image) -> None:
-    """Another rank has failed: the gang does not wait for the rest of a preflight."""
+    """Another rank has failed: the gang does not wait for a preflight. A step that was cut short names no instance."""
     (node.running / hold.AGENT_FILE).write_text(json.dumps({"uptime_s": clock.uptime_s()}))
     image.has("all_reduce_perf", then=f"touch {image.bin}/began\nsleep 600")
     rank = node.rank("sh", "-c", "sleep 600", **image.variables(GPU_RECOVERY_HOLD_S="300"))
@@ -233,7 +258,23 @@ def test_an_order_to_hold_cuts_the_preflight_short(node: Node, ear: TrainingSock
     (node.running / "100.order").write_text(json.dumps(order))
     wait_until((node.running / "100.exit").exists)
     assert end_of(node)["held"] is True and rank.poll() is None
-    assert results(ear)["dcgm_level_1"] is StepResult.NOT_RUN
+    report = heard(ear)
+    found = {step.name: step.result for step in report.steps}
+    assert found["nccl_loopback"] is found["dcgm_level_1"] is StepResult.NOT_RUN
+    passed = tuple(replace(step, result=StepResult.PASSED) for step in report.steps)
+    gang = {f"i-{number}": replace(report, instance_id=f"i-{number}", steps=passed) for number in range(2, 5)}
+    assert differences({"i-1": report, **gang}) == {}
+
+
+@pytest.mark.slow
+def test_an_attempt_that_is_over_asks_no_gpu(node: Node, ear: TrainingSocket, image: Image) -> None:
+    """The order comes while nvidia-smi runs: none of its three steps has a result."""
+    (node.running / hold.AGENT_FILE).write_text(json.dumps({"uptime_s": clock.uptime_s()}))
+    image.has("nvidia-smi", then=f"touch {image.bin}/began\nsleep 600")
+    node.rank("sh", "-c", "sleep 600", **image.variables(GPU_RECOVERY_HOLD_S="300"))
+    wait_until((image.bin / "began").exists)
+    (node.running / "100.order").write_text(json.dumps({"kind": "hold", "attempt": 1, "grace_s": 0}))
+    assert results(ear) == dict.fromkeys(STEPS, StepResult.NOT_RUN)
 
 
 @pytest.mark.slow

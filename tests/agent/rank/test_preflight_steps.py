@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -23,6 +24,8 @@ from gpu_recovery_agent.rank.preflight_program import Answer
 from gpu_recovery_agent.rank.process import Ended
 
 from tests.agent.rank.preflight_answers import STEPS, xml
+
+ROOT = Path(__file__).parents[3]
 
 
 def finding(name: str, answer: str, code: int = 0, **environment: str) -> str:
@@ -185,13 +188,33 @@ def test_the_program_for_pytorch_compares_each_sum() -> None:
 def test_an_invalid_budget_is_said_and_the_default_is_used() -> None:
     """A typing error must not prevent a gang from starting."""
     said: list[str] = []
-    assert [preflight.budget_s({preflight.BUDGET_VARIABLE: text}, said.append) for text in ("20", "61", "no")] == [
-        20,
-        60,
-        60,
-    ]
-    assert len(said) == 2
-    assert preflight.budget_s({}, said.append) == 60 and len(said) == 2
+    texts = ("20", "8", "61", "no", "0", "7", "1")
+    found = [preflight.budget_s({preflight.BUDGET_VARIABLE: text}, said.append) for text in texts]
+    assert found == [20, 8, 60, 60, 60, 8, 8]
+    assert len(said) == 5 and "'7'" in said[3] and "8" in said[3]
+    assert preflight.budget_s({}, said.append) == 60 and len(said) == 5
+
+
+def test_the_documents_say_the_smallest_budget() -> None:
+    """In both languages, and in the table of variables."""
+    least = preflight.BUDGET_LEAST_S
+    for page, text in (
+        ("docs/preflight.md", f"sets a smaller number, at least {least}."),
+        ("docs/preflight.zh.md", f"可以设置更小的秒数，至少 {least}。"),
+        ("agent/README.md", f"at most, {least} to {preflight.BUDGET_S}; a smaller value counts as {least}"),
+    ):
+        assert text in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_without_time_nvidia_smi_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that had no time is no evidence against an instance."""
+    ticks = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(clock, "monotonic_s", lambda: next(ticks))
+    monkeypatch.setattr(preflight_program, "Command", None)
+    found = preflight.run_preflight({preflight.BUDGET_VARIABLE: "8"}, lambda line: None, True, lambda: False)
+    assert {step.name: step.finding.result for step in found.steps} == dict.fromkeys(STEPS, "not_run")
+    texts = {step.finding.sentence for step in found.steps if step.name != "rdma_devices"}
+    assert texts == {"there was no time left"}
 
 
 class HangingCommand:
@@ -217,7 +240,7 @@ class HangingCommand:
 
 
 @pytest.mark.parametrize("is_stuck", [False, True], ids=["killed", "cannot be killed"])
-@pytest.mark.parametrize(("budget", "programs"), [("60", 3), ("15", 1), ("5", 1)])
+@pytest.mark.parametrize(("budget", "programs"), [("60", 3), ("15", 1), ("8", 1)])
 def test_the_preflight_never_takes_longer_than_its_budget(
     monkeypatch: pytest.MonkeyPatch, budget: str, programs: int, is_stuck: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""The file of the ECS agent's DCGM watch: fresh or nothing, one word for each XID, and never more than a witness."""
+"""The file of the ECS agent's DCGM watch: fresh or nothing, one report for each XID, and no effect on the status."""
 
 from __future__ import annotations
 
@@ -138,16 +138,16 @@ def test_a_reason_that_is_no_xid_reports_no_xid(watch: Watch, reason: Any) -> No
 
 
 def test_the_file_never_changes_the_status_by_nvml(watch: Watch) -> None:
-    """It is one more witness; a latched reason would keep an instance out of use for ever."""
+    """It is one more source; a latched reason would keep an instance out of use for ever."""
     for content in ({}, {"healthy": False, "unhealthy_reason": "XID_48"}, {"connection_lost": True}):
         watch.fresh(**content)
         for status in (OK, IMPAIRED, UNKNOWN):
-            assert watch.sensor.beside(GpuHealthStatus(status, "NVML")).status == status
+            assert watch.sensor.with_dcgm_sentence(GpuHealthStatus(status, "NVML")).status == status
     watch.fresh()
-    assert watch.sensor.beside(GpuHealthStatus(OK)).sentence == ""
-    assert "no fault" in watch.sensor.beside(GpuHealthStatus(UNKNOWN, "NVML is off")).sentence
+    assert watch.sensor.with_dcgm_sentence(GpuHealthStatus(OK)).sentence == ""
+    assert "no fault" in watch.sensor.with_dcgm_sentence(GpuHealthStatus(UNKNOWN, "NVML is off")).sentence
     watch.fresh(healthy=False, unhealthy_reason="XID_48")
-    assert "XID_48" in watch.sensor.beside(GpuHealthStatus(OK)).sentence
+    assert "XID_48" in watch.sensor.with_dcgm_sentence(GpuHealthStatus(OK)).sentence
 
 
 @pytest.mark.parametrize(
