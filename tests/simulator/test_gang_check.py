@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,10 +57,10 @@ class Site:
         records = map(self.world.instance, self.world.model_instances())
         return all(record.status is InstanceStatus.AVAILABLE for record in records)
 
-    def rank_elsewhere(self, *instances: str) -> int:
+    def rank_elsewhere(self, *instances: str, other_than: Sequence[int] = ()) -> int:
         """A rank that runs on none of these instances."""
         here = self.world.job(self.job_id).instances
-        return next(rank for rank, name in enumerate(here) if name not in instances)
+        return next(rank for rank, name in enumerate(here) if name not in instances and rank not in other_than)
 
     def instance_of(self, rank: int) -> str:
         """Instance of a rank."""
@@ -137,11 +138,12 @@ def test_a_second_failure_soon_after_has_the_whole_gang_checked(spares: int) -> 
     """And a third may go without again, because the check has found no fault."""
     gang = site(spares=spares)
     failed: list[str] = []
+    ranks: list[int] = []
     counts = []
     for _ in range(3):
-        rank = gang.rank_elsewhere(*failed)
-        failed.append(gang.instance_of(rank))
-        gang.exits(rank)
+        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
+        failed.append(gang.instance_of(ranks[-1]))
+        gang.exits(ranks[-1])
         gang.settles()
         counts.append(len(gang.checks()))
     assert counts == [spares, spares + 4, 2 * spares + 4]
@@ -274,6 +276,19 @@ def test_a_second_undecided_crash_soon_after_ends_the_containers() -> None:
     assert gang.checks() == []
     gang.exits(gang.rank_elsewhere(first))
     assert len(gang.checks()) == 4
+
+
+@pytest.mark.parametrize("policy", [ADAPTIVE, IN_PLACE], ids=["new tasks", "in place"])
+def test_a_failure_that_follows_the_rank_has_no_gang_checked(policy: RecoveryPolicy) -> None:
+    """The same rank fails first on two instances in turn. Each is checked alone after it was left. None is repaired."""
+    gang = site(spares=3, policy=policy)
+    failed: list[str] = []
+    for _ in range(3):
+        failed.append(gang.instance_of(1))
+        gang.exits(1)
+    assert len(set(failed)) == 2 and gang.world.job(gang.job_id).attempts_counted == 3
+    gang.settles()
+    assert sorted(gang.checks()) == sorted(failed) and not gang.world.fleet.boots
 
 
 def test_a_first_end_counts_once_although_the_containers_ended_later() -> None:

@@ -6,7 +6,8 @@ once. An instance with a sign of a fault is checked in the background and left o
 failed first is used last; if another instance takes its place, it is checked in the background as well.
 
 A faulty instance may show no sign. So the second failure without a stable run between, or without a check since, has
-the whole gang checked. Decision 63.
+the whole gang checked. Decision 63. The exception: the same rank failed first on two instances. Then the
+program is the probable cause, and a check of the gang would find nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: Dec
         return "the job waits for its own instances"
     if not job.attempts_left(policy):
         return "the attempt was the last"
-    if 0 < job.unchecked < job.attempt and not is_stable(job, context):
+    failed_again = 0 < job.unchecked < job.attempt and not is_stable(job, context)
+    if failed_again and not repeat_offender.follows_rank(job.first_ends, job.attempt):
         return "the job has failed again soon after it continued without a check"
     diagnosis = job.diagnosed
     if diagnosis is not None and diagnosis.decided and not diagnosis.allows_restart:

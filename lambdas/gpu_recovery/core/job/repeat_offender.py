@@ -36,6 +36,21 @@ LISTED_MAX = 3
 """Upper bound of the first ends that a reason lists."""
 
 
+def follows_rank(ends: tuple[FirstEnd, ...], attempt: int) -> bool:
+    """Return whether the first ends follow a rank from one instance to another. Then the program is the probable cause.
+
+    An instance on which the gang ended first under several ranks may be faulty all the same.
+
+    Args:
+        ends: the first ends since the last stable run, the last of them that of `attempt` if it is known.
+        attempt: the attempt that has ended.
+    """
+    last = ends[-1] if ends and ends[-1].attempt == attempt else None
+    if last is None or any(end.instance_id == last.instance_id and end.rank != last.rank for end in ends):
+        return False
+    return any(end.rank == last.rank and end.instance_id != last.instance_id for end in ends)
+
+
 def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
     """Return the remembered first ends after every rank of the attempt has ended.
 
@@ -107,7 +122,7 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
     if any(one.rank != last.rank for one in namings):
         # The instance fails under two ranks. It may have taken the place, and so the rank, of another named instance.
         against_program = [one for one in against_program if not one.named]
-    if job.repairs >= policy.job_repairs_max or against_program:
+    if job.repairs >= policy.job_repairs_max or against_program or follows_rank(ends, job.attempt):
         return NO_SUSPECT
     known = tuple(suspicion for suspicion in known if not suspicion.named)
     before = [suspicion for suspicion in known if suspicion.instance_id == where]
