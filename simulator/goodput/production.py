@@ -194,13 +194,18 @@ class Production:
         )
 
     def _start_agents(self, world: World, store: ReportingStore, trainer: Trainer) -> None:
-        """Start an agent on each instance. The time of a restart in its container is that of the conditions."""
+        """Start an agent on each instance.
+
+        `respawn_s` includes the time in which the former processes leave. Here they leave before the start command, so
+        that time is not counted again.
+        """
         conditions = trainer.trace.conditions
-        world.fleet.ranks.restart_s = conditions.respawn_s
+        leave_s = min(conditions.leave_s, STOP_GRACE_S)
+        world.fleet.ranks.restart_s = max(0.0, conditions.respawn_s - leave_s)
         store.attempts_kept = None  # the container of a rank may be that of an attempt long ago
         trainer.reports_progress = self.reports_progress
         trainer.agents = world.agents = QuietAgents(world, store, trainer)
-        trainer.agents.leave_s = min(conditions.leave_s, STOP_GRACE_S)
+        trainer.agents.leave_s = leave_s
         store.on_command = trainer.ordered
 
     def _advance(self, world: World, trainer: Trainer, seconds: float) -> None:
@@ -256,7 +261,7 @@ SETTINGS_OF: Mapping[Feature, Mapping[str, Any]] = {
 
 
 def with_agents(
-    level: int, spares: int, feature: Feature = Feature.IN_PLACE, *, memory_checkpoints: bool = False
+    level: int, spares: int, feature: Feature = Feature.IDLE_CHECKS, *, memory_checkpoints: bool = False
 ) -> Production:
     """The product with a node agent on each instance and ranks that report their progress.
 
@@ -266,7 +271,7 @@ def with_agents(
         feature: the last feature that is on.
         memory_checkpoints: whether the trainer saves every step in the memory of other instances.
     """
-    added = "" if feature is Feature.IN_PLACE else f", {feature}"
+    added = "" if feature is Feature.IDLE_CHECKS else f", {feature}"
     name = f"adaptive with agents{added}" + (", memory checkpoints" if memory_checkpoints else "")
     settings = {**FOR_MONTHS, **SETTINGS_OF[feature]}
     return Production(
