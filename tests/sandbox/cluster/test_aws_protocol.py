@@ -5,6 +5,7 @@ import socket
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 
 import boto3
 import pytest
@@ -87,7 +88,7 @@ def test_ec2_describes_instances_by_id_and_filter(server, instance_id):
     described = server.ec2.describe_instances(InstanceIds=[instance_id])
     (view,) = [i for r in described["Reservations"] for i in r["Instances"]]
     assert view["State"] == {"Code": 16, "Name": "running"}
-    assert view["PrivateIpAddress"].startswith("127.0.0.")
+    assert IPv4Address(view["PrivateIpAddress"]).is_loopback
     assert {"Key": "gpu-recovery:managed", "Value": "true"} in view["Tags"]
     assert abs(view["LaunchTime"] - datetime.now(UTC)) < timedelta(minutes=5)
 
