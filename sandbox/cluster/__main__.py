@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-from ipaddress import IPv4Network
 from pathlib import Path
 
 from sandbox import credentials
@@ -59,12 +58,12 @@ def _environment(arguments: argparse.Namespace, secret: str) -> dict[str, str]:
     return credentials.key_variables(credentials.client_keys(secret)) | region | endpoint | passed
 
 
-def loopback_network(port: int) -> IPv4Network:
+def loopback_network(port: int) -> str:
     """Return the loopback network of the cluster that serves on `port`. Linux lets a process bind each address of it.
 
     Two sandboxes on one machine have no address in common, so each job can bind the port of its master process.
     """
-    return IPv4Network(f"127.{port >> 8}.{port & 255}.0/24")
+    return f"127.{port >> 8}.{port & 255}.0"
 
 
 def main(argv: list[str]) -> int:

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import IPv4Network
 from itertools import takewhile
 from typing import Any
 
@@ -80,8 +79,8 @@ class ClusterModel:
         self._arn_prefix = f"arn:{self.partition}:ecs:{region}:{account}"
         self.cluster_arn = self.arn("cluster", name)
         self.ids = Ids(seed)
-        self.network = IPv4Network("127.0.0.0/24")
-        """Private addresses of the first 200 instances. Each further 200 have the network that follows."""
+        self.network = "127.0.0.0"
+        """Network of 256 private addresses, of the first 200 instances. Each further 200 have the network after it."""
         self.zones = "abc"
         """Suffixes of the availability zones. New instances take the zones in turn."""
         self.instances: dict[str, ModelInstance] = {}  # by EC2 instance id, in order of launch

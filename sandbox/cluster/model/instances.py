@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
+from ipaddress import IPv4Address
 from typing import Any
 
 from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, OperationResult
@@ -46,7 +47,7 @@ def launch(cluster: ClusterModel, gpus: int, now: datetime, tags: dict[str, str]
         gpus=tuple(f"GPU-{cluster.ids.uuid('gpu')}" for _ in range(gpus)),
         cpu=CPU_UNITS_PER_GPU * max(gpus, 1),
         memory=MEMORY_MIB_PER_GPU * max(gpus, 1),
-        private_ip=str(cluster.network[0] + index // ADDRESSES * 256 + FIRST_ADDRESS + index % ADDRESSES),
+        private_ip=str(IPv4Address(cluster.network) + index // ADDRESSES * 256 + FIRST_ADDRESS + index % ADDRESSES),
         availability_zone=f"{cluster.region}{cluster.zones[index % len(cluster.zones)]}",
         instance_type=INSTANCE_TYPES.get(gpus, "p4d.24xlarge"),
         tags={MANAGED_TAG: "true", "Name": f"gpu-{index}"} if tags is None else tags,
