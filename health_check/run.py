@@ -39,7 +39,7 @@ ENGINE_READY_WITHIN_S = 30.0
 CONNECTS_WITHIN_S = 300.0
 """Seconds within which a lost connection is tried again. On a slow host, or after a boot, the host engine is late."""
 PIPES_CLOSE_WITHIN_S = 5.0
-KILLED_WITHIN_S = 10.0
+KILLED_WITHIN_S, UNREAPED_LOOK_S = 10.0, 0.05
 TESTS_END_WITHIN_S, TESTS_END_SHARE = 25.0, 0.2
 """Seconds between SIGTERM and SIGKILL of a dcgmi whose tests run in an engine of the host, and the largest share of its
 time. On SIGTERM dcgmi has the engine stop the tests (dcgmi/Diag.cpp of DCGM 4.6); SIGKILL leaves them running. The
@@ -215,14 +215,28 @@ def _end_group(process: subprocess.Popen[bytes], within_s: float = 0.0) -> None:
         within_s: seconds from SIGTERM to SIGKILL; 0 for SIGKILL alone.
     """
     with _stop_raises_at_the_end():
-        steps = ((signal.SIGTERM, within_s), (signal.SIGKILL, KILLED_WITHIN_S))
-        for number, waits_s in steps if within_s > 0 else steps[1:]:
-            if process.poll() is not None:
-                return  # the pid may belong to another process by now
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=waits_s)
+        if process.poll() is not None:
+            return  # the pid may belong to another process by now
+        if within_s > 0:
+            _signal_group(process, signal.SIGTERM)
+            _wait_unreaped(process, within_s)
+        _signal_group(process, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=KILLED_WITHIN_S)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _wait_unreaped(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for the end of the process without reaping it, so that no other process gets its pid before SIGKILL."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(UNREAPED_LOOK_S)
 
 
 @contextlib.contextmanager

@@ -56,10 +56,18 @@ def test_a_dcgmi_that_is_missing_or_not_executable_has_the_shells_codes(programs
     assert diagnose(1, 60).exit_code == 126
 
 
-@pytest.mark.parametrize("on_sigterm", ["trap - TERM", "trap '' TERM"], ids=["ends", "ignores SIGTERM"])
-def test_a_hanging_diagnostic_is_killed_with_its_children(programs: Path, on_sigterm: str) -> None:
+@pytest.mark.parametrize(
+    ("on_sigterm", "child"),
+    [
+        ("trap - TERM", "/bin/sleep 600"),
+        ("trap '' TERM", "/bin/sleep 600"),
+        ("trap - TERM", "(trap '' TERM; exec /bin/sleep 600)"),
+    ],
+    ids=["ends", "ignores SIGTERM", "its child ignores SIGTERM"],
+)
+def test_a_hanging_diagnostic_is_killed_with_its_children(programs: Path, on_sigterm: str, child: str) -> None:
     """Past the deadline the whole group goes; what was printed until then is kept."""
-    script = f"#!/bin/sh\n{on_sigterm}\n/bin/sleep 600 &\necho $! > {programs}/child.pid\necho begun\nwait\n"
+    script = f"#!/bin/sh\n{on_sigterm}\n{child} &\necho $! > {programs}/child.pid\necho begun\nwait\n"
     install_dcgmi(programs, "", 0).write_text(script)
     run = diagnose(1, SHORT_S)
     assert (run.output, run.exit_code) == ("begun\n", 124)

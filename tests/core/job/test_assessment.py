@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.assessment import assess, purpose_of
-from gpu_recovery.core.job.record import CloseCause, StopPurpose
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.record import CloseCause, JobStatus, StopPurpose
+from gpu_recovery.core.job.recovering import after_checks
+from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.task import PREFLIGHT_ENDED, EndingKind
 
-from tests.core.build import ADAPTIVE, CLASSIC, IDS, diagnosing, failure, results
+from tests.core.build import ADAPTIVE, CLASSIC, IDS, NOW, diagnosing, failure, results
 
 HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
 DIAGNOSE, RELAUNCH, FAIL, CANCEL = StopPurpose.DIAGNOSE, StopPurpose.RELAUNCH, StopPurpose.FAIL, StopPurpose.CANCEL
@@ -49,6 +53,19 @@ def test_a_failed_preflight_is_checked_under_both_presets() -> None:
     ended = failure(EndingKind.FAILED, 76)
     ended = replace(ended, ending=replace(ended.ending, sentence=f"{PREFLIGHT_ENDED} (exit code 76)"))
     assert purpose_of(ended, ADAPTIVE)[0] is DIAGNOSE and purpose_of(ended, CLASSIC)[0] is DIAGNOSE
+
+
+def test_a_failed_preflight_leaves_its_instance_out_beside_that_of_the_diagnosis() -> None:
+    """The checks found nothing, and the diagnosis suspects another instance. The next attempt uses both last."""
+    ended = failure(EndingKind.FAILED, 76)
+    ended = replace(ended, ending=replace(ended.ending, sentence=f"{PREFLIGHT_ENDED} (exit code 76)"))
+    record = diagnosing(ended)
+    hang = DiagnosisResult(
+        record.attempt, Cause.WORKER_HANG, "instance", (IDS[1],), Remedy.LEAVE_OUT, 80, decided=True, sentence="silent"
+    )
+    record = replace(record, conclusion=hang)
+    after = after_checks(record, results(HEALTHY, HEALTHY), DecisionContext(ADAPTIVE, NOW))
+    assert after.status is JobStatus.RECOVERING and after.changes["left_out"] == {IDS[0]: 0, IDS[1]: 1}
 
 
 @pytest.mark.parametrize("kind", [EndingKind.CRASHED, EndingKind.HOST_FAULT])

@@ -285,13 +285,16 @@ def refuse(record: Job, *instances: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_refused_elastic_job_continues_on_the_other_instances(lasting: bool) -> None:
-    """It keeps their claims, pauses for nothing, and no limit counts it. The next attempt is not wider."""
+    """It keeps their claims, pauses for nothing, and no limit counts it. The next attempt is not wider.
+
+    The claim of the refusing instance is given back: the job may need the instance if another one is lost.
+    """
     record = applied(refuse(submitting(), "i-9", lasting=lasting))
     assert (record.status, record.stop_purpose, record.refused) == (S.STOPPING, StopPurpose.GROW, {"i-9": NOW})
     decision = tell(record, events.AllRanksStopped(at=NOW, attempt=1))
     after = applied(decision)
     assert (after.status, after.attempts_uncounted, after.not_before) == (S.RECOVERING, {}, None)
-    assert orders(decision, commands.ReleaseInstances) == []
+    assert orders(decision, commands.ReleaseInstances) == [commands.ReleaseInstances(("i-9",), attempt=1)]
     entry = entry_of(after)
     assert entry is not None and (entry.kept, entry.width_limit) == (IDS, 2)
     job = waiting_job(entry, ADAPTIVE, NOW)

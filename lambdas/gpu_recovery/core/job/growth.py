@@ -114,6 +114,7 @@ def grown(job: Job, context: DecisionContext, failure: RankFailure | None) -> St
     """Queue the job for its next attempt after every rank has ended. Its instances stay claimed.
 
     Only a growth is counted as such: a job that continues without refusing instances has lost its last attempt to ECS.
+    It gives the claims of these back, because it may need one of them if another instance is lost.
 
     Args:
         job: the job, whose ranks have ended.
@@ -123,6 +124,11 @@ def grown(job: Job, context: DecisionContext, failure: RankFailure | None) -> St
     changes: dict[str, Any] = {"failure": None}
     if job.stop_cause is CloseCause.GROWN:
         changes["attempts_uncounted"] = with_uncounted_relaunch(job, CloseCause.GROWN)
-    orders = (*check_of_crash(job, failure, context), poke_scheduler(job))
+    checks = check_of_crash(job, failure, context)
+    checked = {order.instance_id for order in checks}
+    refusing = job.let_go if job.stop_cause is CloseCause.INSUFFICIENT_RESOURCES else ()
+    left = tuple(name for name in refusing if name not in checked)
+    release = (commands.ReleaseInstances(left, attempt=job.attempt),) if left else ()
+    orders = (*checks, *release, poke_scheduler(job))
     reason = f"{job.stop_reason}: every rank has ended, and its instances stay claimed (not counted)"
     return unless_suspended(job, Step(JobStatus.RECOVERING, reason, changes, orders))

@@ -61,7 +61,8 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
         changes["conclusion"] = replace(diagnosis, followed=True)
     elsewhere = restart_changes(job, job.diagnosed, context)
     if job.failure is not None and job.failure.ending.is_preflight and job.failure.instance_id not in blamed:
-        elsewhere |= named_instances.left_out(job, {job.failure.instance_id: job.failure.rank}, context.policy)
+        ranks = {**elsewhere.get("left_out", {}), job.failure.instance_id: job.failure.rank}
+        elsewhere |= named_instances.left_out(job, ranks, context.policy)
     delay = retry_delay(elsewhere, context)
     # During a delay the job waits for healthy instances only while its own are repaired.
     reason = assessment.reason + (assessment.waits if assessment.repairing or not delay else "") + delay + note
