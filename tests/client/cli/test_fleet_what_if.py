@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
 import pytest
 from click.testing import Result
 from gpu_recovery.core.policy import XidProfile, policy_from
-from gpu_recovery_client.cli import app, init, what_if
+from gpu_recovery_client.cli import app, what_if
 from gpu_recovery_client.texts import Language, use_language
 from typer.testing import CliRunner
 
@@ -83,26 +82,14 @@ def test_the_text_names_the_control_the_figures_and_each_other_incident(cli: Run
 
 @pytest.mark.slow
 def test_the_policy_of_a_deployment_is_read_from_the_settings_file_that_init_writes(
-    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Run, settings_file: Path, tmp_path: Path
 ) -> None:
     """The file has no table `policy`. The policy is the one that the deployment would have."""
-    account = SimpleNamespace(account_id="111122223333", region="us-east-1")
-    survey = SimpleNamespace(
-        clusters=lambda _: {"my-gpus": 1}, instances_of=lambda *_: ([], set()), families=lambda *_: []
-    )
-    survey.default_families = lambda found: found
-    for name, value in {"Account": lambda _: account, "survey": survey, "deployments": lambda _: []}.items():
-        monkeypatch.setattr(init, name, value)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "cdk.json").write_text("{}")
-    (tmp_path / "settings").mkdir()
-    path = tmp_path / "settings/prod.toml"
-    path.write_text('cluster_name = "my-gpus"\n')  # it exists, so that the account is not searched for names
     assert cli("init", "prod", "--email", "a@example.com", "--yes").exit_code == 0
-    path.write_text(path.read_text() + 'xid_policy = "aws"\nreplace = true\n')
+    settings_file.write_text(settings_file.read_text() + 'xid_policy = "aws"\nreplace = true\n')
     [settings, _] = settings_of({"gpu-recovery:settings": "prod"}, tmp_path, {})
     deployed = policy_from(settings.recovery_policy)
-    assert deployed.xid_profile is XidProfile.AWS and policy_from(policy_file(path)) == deployed
+    assert deployed.xid_profile is XidProfile.AWS and policy_from(policy_file(settings_file)) == deployed
     folder = saved(tmp_path / "records", run_of(1))
     told = cli("fleet", "what-if", "--records", str(folder), "--policy", "settings/prod.toml", "--json")
     assert told.exit_code == 0, told.output

@@ -68,23 +68,10 @@ def test_the_settings_of_every_file_of_the_cdk_context_are_copied(
     assert all(f"The settings of {name} are" in told for name in ("~/.cdk.json", "cdk.context.json", "cdk.json"))
 
 
-def test_a_file_that_leaves_a_setting_at_its_default_keeps_the_default(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_that_leaves_a_setting_at_its_default_keeps_the_default(run: Run, settings_file: Path) -> None:
     """`observe` and `prod` are for new deployments: here they would change one that runs."""
-    account = SimpleNamespace(account_id="111122223333", region="us-east-1")
-    survey = SimpleNamespace(
-        clusters=lambda _: {"my-gpus": 1}, instances_of=lambda *_: ([], set()), families=lambda *_: []
-    )
-    survey.default_families = lambda found: found
-    for name, value in {"Account": lambda _: account, "survey": survey, "deployments": lambda _: []}.items():
-        monkeypatch.setattr(init, name, value)
-    (tmp_path / "settings").mkdir()
-    (tmp_path / "cdk.json").write_text("{}")
-    path = tmp_path / "settings/prod.toml"
-    path.write_text('cluster_name = "my-gpus"\n')
     assert run("init", "prod", "--email", "a@example.com", "--yes").exit_code == 0
-    written = tomllib.loads(path.read_text())
+    written = tomllib.loads(settings_file.read_text())
     assert (written["alert_emails"], written["adopt"], written["profile"]) == (["a@example.com"], "off", "dev")
 
 
