@@ -10,6 +10,7 @@ from gpu_recovery.core.heartbeat import Heartbeat, running_log_id
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports.errors import RecoveryError
 from gpu_recovery.ports.store import Store
+from gpu_recovery.scheduler import schedule as schedule_module
 
 from tests.recovery.heartbeat_world import IDS, Quiet
 from tests.scheduler.test_schedule import Cluster
@@ -48,6 +49,15 @@ def test_each_job_that_asks_gets_its_warm_spare(cluster: Cluster) -> None:
     asked(cluster)
     assert spares(cluster) == [1, 1]
     assert len({spare.instance_id for name in JOBS for spare in cluster.job(name).spares}) == 2
+
+
+def test_no_warm_spare_takes_the_room_of_a_growth_that_waits(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The growth waits for the end of an idle check. Its other instances are free meanwhile."""
+    place = schedule_module.place
+    monkeypatch.setattr(schedule_module, "may_grow", lambda *given: {""})
+    monkeypatch.setattr(schedule_module, "place", lambda *given: replace(place(*given), waiting_growths=("e",)))
+    asked(cluster)
+    assert spares(cluster) == [0, 0]
 
 
 def fails_to_load(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str, reads: int = 0) -> None:

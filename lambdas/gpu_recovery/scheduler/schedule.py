@@ -122,7 +122,7 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
         times.append(now)  # a job on Ray may not want the place any more: each tick looks again
     left = len(snapshot.waiting) - deliveries.placed
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left, since))
-    if not (recalled or snapshot.waiting or placement.growths or placement.stops):
+    if not (recalled or snapshot.waiting or placement.growths or placement.waiting_growths):
         failures += warm_spares.offer(recovery, reading.asking(by))
     _log(recovery, failures)
     return PassResult(reading, placement, frozenset(deliveries.moved), deliveries.placed, waiting=left, at=now)

@@ -180,6 +180,9 @@ def test_a_growth_waits_for_the_hosts_under_a_check_that_make_it_wider() -> None
     """One growth to four instances instead of one to three and one to four."""
     found = passed([], [*BUSY, host("i-3"), checked("i-4")], [narrow()])
     assert found.stops == (stop("i-4", "e"),) and not found.growths
+    for check_id in ("i-4", ""):  # the stop is ordered in this pass, or in a pass before
+        found = passed([], [*BUSY, host("i-3"), checked("i-4", check_id=check_id)], [narrow()])
+        assert found.waiting_growths == ("e",)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def with_stops(snapshot: Snapshot, without: Placement, after: Placement, now: da
         growths=tuple(one for one in without.growths if group_of[one.job_id] not in groups),
         recalls=tuple(one for one in without.recalls if group_of[one.for_job] not in groups),
         stops=stops,
+        waiting_growths=tuple(needs_of_growths),
         next_at=min(times, default=None),
         kept={},
     )

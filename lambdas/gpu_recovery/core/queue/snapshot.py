@@ -333,6 +333,7 @@ class Placement:
     recalls: jobs whose warm spares give way to a growth.
     leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
     stops:    idle checks that are stopped for jobs among `rejected`, or for running jobs that will grow.
+    waiting_growths: running jobs that will grow when such checks have ended.
     kept:     of a placement as if the idle checks had ended: the hosts of such checks that it keeps for a job among
               `rejected`, by job id.
     """
@@ -346,4 +347,5 @@ class Placement:
     growths: tuple[Growth, ...] = ()
     recalls: tuple[SpareRecall, ...] = ()
     stops: tuple[CheckToStop, ...] = ()
+    waiting_growths: tuple[str, ...] = ()
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
