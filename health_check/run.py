@@ -39,7 +39,7 @@ ENGINE_READY_WITHIN_S = 30.0
 CONNECTS_WITHIN_S = 300.0
 """Seconds within which a lost connection is tried again. On a slow host, or after a boot, the host engine is late."""
 PIPES_CLOSE_WITHIN_S = 5.0
-KILLED_WITHIN_S, UNREAPED_LOOK_S = 10.0, 0.05
+KILLED_WITHIN_S = 10.0
 TESTS_END_WITHIN_S, TESTS_END_SHARE = 25.0, 0.2
 """Seconds between SIGTERM and SIGKILL of a dcgmi whose tests run in an engine of the host, and the largest share of its
 time. On SIGTERM dcgmi has the engine stop the tests (dcgmi/Diag.cpp of DCGM 4.6); SIGKILL leaves them running. The
@@ -236,12 +236,12 @@ def _wait_unreaped(process: subprocess.Popen[bytes], seconds: float) -> None:
     while time.monotonic() < deadline:
         if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return
-        time.sleep(UNREAPED_LOOK_S)
+        time.sleep(POLL_S)
 
 
 @contextlib.contextmanager
 def _stop_raises_at_the_end() -> Iterator[None]:
-    """Raise StopRequested of a SIGTERM at the end of the context: a stop must not interrupt the end of a process."""
+    """Hold back a SIGTERM while a process is being ended, and raise StopRequested afterwards."""
     stops: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: stops.append(number))
     try:

@@ -61,7 +61,8 @@ def _environment(arguments: argparse.Namespace, secret: str) -> dict[str, str]:
 def loopback_network(port: int) -> str:
     """Return the loopback network of the cluster that serves on `port`. Linux lets a process bind each address of it.
 
-    Two sandboxes on one machine have no address in common, so each job can bind the port of its master process.
+    Two sandboxes on one machine have no address in common while each has at most 200 instances. So each job can bind
+    the port of its master process.
     """
     return f"127.{port >> 8}.{port & 255}.0"
 

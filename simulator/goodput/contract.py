@@ -31,7 +31,7 @@ from gpu_recovery.core.recovery_expectation.expectation import (
 )
 from gpu_recovery.core.recovery_expectation.failure_rate import FailureRate
 from gpu_recovery.core.recovery_expectation.published_times import CHECKPOINT_S, Setup
-from gpu_recovery.core.recovery_expectation.sentences import contract_of, is_reporting_progress, sentences
+from gpu_recovery.core.recovery_expectation.sentences import contract_of, sentences
 from gpu_recovery.job_api.job_spec import parse_spec
 from gpu_recovery.job_api.yaml_reader import read_yaml
 
@@ -181,7 +181,7 @@ def setup_of(spec: JobSpec, spares: int) -> Setup:
         spec.gpus_per_node,
         spares=spares,
         in_place=bool(spec.restart_in_place),
-        reports_progress=bool(spec.restart_in_place) or is_reporting_progress(spec),
+        reports_progress=bool(spec.restart_in_place) or spec.is_reporting_progress,
         checkpoint_s=CHECKPOINT_S if spec.checkpoint_every_s is None else float(spec.checkpoint_every_s),
     )
 

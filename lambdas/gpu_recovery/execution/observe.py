@@ -65,8 +65,7 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
 
 def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
     """Return the event that the training of a relaunched job has gone on; None if no incident or downtime is open."""
-    is_down = job.downtime is not None and job.downtime.is_open
-    if job.status is not JobStatus.RUNNING or (job.incident_id is None and not is_down):
+    if job.status is not JobStatus.RUNNING or not job.is_down:
         return None
     sentence = describe_continued(context.store, context.policy, job, plan, context.now.timestamp())
     if not sentence:

@@ -97,7 +97,6 @@ def _setup(dependencies: Dependencies, job: Job, idle: int) -> Setup:
     needs an instance that the job leaves free at its largest width.
     """
     from gpu_recovery.core.recovery_expectation.published_times import CHECKPOINT_S, Setup  # noqa: PLC0415
-    from gpu_recovery.core.recovery_expectation.sentences import is_reporting_progress  # noqa: PLC0415
 
     spec, recovery = job.spec, dependencies.recovery
     warm = recovery.policy.warm_spares if spec.warm_spares is None else spec.warm_spares
@@ -108,7 +107,7 @@ def _setup(dependencies: Dependencies, job: Job, idle: int) -> Setup:
         spares=max(0, idle - spec.width_min),
         in_place=in_place,
         warm_spares=min(warm, max(0, idle - spec.nnodes)) if in_place else 0,
-        reports_progress=is_reporting_progress(spec),
+        reports_progress=spec.is_reporting_progress,
         checkpoint_s=CHECKPOINT_S if spec.checkpoint_every_s is None else float(spec.checkpoint_every_s),
     )
 

@@ -17,7 +17,7 @@ from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PERCENT_MAX, RecoveryPolicy
 from gpu_recovery.core.queue.entry import Entry
-from gpu_recovery.core.queue.snapshot import RejectionKind
+from gpu_recovery.core.queue.snapshot import NEEDS_NO_HOSTS, RejectionKind
 from gpu_recovery.partial_failures import raise_all
 from gpu_recovery.reconciler.cycle import Cycle
 
@@ -25,13 +25,7 @@ STARTS_MAX = 20
 """Upper bound of the idle checks that one cycle starts, so that a large fleet takes no time from other work."""
 GROWS_WITHIN = timedelta(minutes=10)
 """Time within which a narrow job that may grow does so. After that its quota or a suspicion keeps it from growing."""
-_NOT_FOR_AN_INSTANCE = (
-    RejectionKind.QUOTA,
-    RejectionKind.JOBS,
-    RejectionKind.CLUSTER,
-    RejectionKind.OWN,
-    RejectionKind.PERMISSION,
-)
+_NOT_FOR_AN_INSTANCE = NEEDS_NO_HOSTS | {RejectionKind.OWN}
 """Wait reasons of a job that could not start on one more instance."""
 
 

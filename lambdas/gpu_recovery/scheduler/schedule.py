@@ -131,7 +131,7 @@ def run_pass(recovery: Recovery, asked: Sequence[str] = ()) -> PassResult:
 def _with_room(
     recovery: Recovery, reading: QueueReading, placement: Placement
 ) -> tuple[Placement, int, list[Exception]]:
-    """Stop the idle checks and recall the warm spares that the placement needs the instances of.
+    """Stop the idle checks and recall the warm spares on the instances that the placement needs.
 
     Returns:
         The placement, the number of jobs whose warm spares are recalled, and the failures.

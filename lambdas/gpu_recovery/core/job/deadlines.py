@@ -54,6 +54,5 @@ def _deadline_of_run(job: Job, context: DecisionContext) -> datetime | None:
 def _next_poll_of_run(job: Job, context: DecisionContext) -> datetime:
     """Return when the running job is polled next. A recovery or a downtime ends at a poll."""
     policy = context.policy
-    is_down = job.downtime is not None and job.downtime.is_open
-    recovering_s = policy.recovered_after_s if job.incident_id is not None or is_down else policy.poll_interval_s
+    recovering_s = policy.recovered_after_s if job.is_down else policy.poll_interval_s
     return context.now + duration(min(policy.poll_interval_s, recovering_s))

@@ -19,6 +19,7 @@ job continue, the evidence is collected a second time before the job ends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
+NO_RANKS: Mapping[str, int] = {}
 ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
 """Causes that a restart does not cure: errors of the program that would come again. Memory errors and NaN are not among
 them, because an instance can cause these too; the health check rules that out."""
@@ -134,27 +136,35 @@ def _checks_of(
     return tuple(commands.TellInstance(instance, request) for instance in in_background)
 
 
-def restart_changes(job: Job, diagnosis: DiagnosisResult | None, context: DecisionContext) -> dict[str, Any]:
+def restart_changes(
+    job: Job, diagnosis: DiagnosisResult | None, context: DecisionContext, besides: Mapping[str, int] = NO_RANKS
+) -> dict[str, Any]:
     """Return the changes that delay the next attempt or place it elsewhere: cool-down and excluded instances.
 
     There is no cool-down after a failure that is certainly the fault of an instance, because the next attempt leaves
     the instance out. It stays if such a fault was named on several instances under one rank: then the program is the
     probable cause.
+
+    Args:
+        job: the job after the end of its attempt.
+        diagnosis: the diagnosis result; None if there is none.
+        context: the policy and the time.
+        besides: instances to leave out besides those of the diagnosis, each with its rank.
     """
     changes = with_cool_down(job, context)
-    if diagnosis is None:
-        return changes
-    doubted = any(one.named and one.elsewhere for one in job.suspicions)
-    if changes["not_before"] is not None and diagnosis.blames_instance and not doubted:
-        changes = {"quick_ends": job.quick_ends, "not_before": None}
-    # After an error of the program, the retry on other instances shows that no instance causes it.
-    elsewhere = diagnosis.excluded_instances or (diagnosis.instances if diagnosis.blames_program else ())
-    if elsewhere:
-        ranks = {instance: job.instances.index(instance) for instance in elsewhere if instance in job.instances}
-        changes |= named_instances.left_out(job, ranks, context.policy)
-    if diagnosis.allows_restart and diagnosis.remedy is Remedy.WAIT:
-        pause = context.now + duration(context.policy.pending_retry_s)
-        changes["not_before"] = max(pause, changes["not_before"] or pause)
+    elsewhere: tuple[str, ...] = ()
+    if diagnosis is not None:
+        doubted = any(one.named and one.elsewhere for one in job.suspicions)
+        if changes["not_before"] is not None and diagnosis.blames_instance and not doubted:
+            changes = {"quick_ends": job.quick_ends, "not_before": None}
+        # After an error of the program, the retry on other instances shows that no instance causes it.
+        elsewhere = diagnosis.excluded_instances or (diagnosis.instances if diagnosis.blames_program else ())
+        if diagnosis.allows_restart and diagnosis.remedy is Remedy.WAIT:
+            pause = context.now + duration(context.policy.pending_retry_s)
+            changes["not_before"] = max(pause, changes["not_before"] or pause)
+    if elsewhere or besides:
+        ranks = {name: job.instances.index(name) for name in elsewhere if name in job.instances}
+        changes |= named_instances.left_out(job, {**ranks, **besides}, context.policy)
     return changes
 
 

@@ -40,16 +40,6 @@ def is_narrow(job: ListedJob) -> bool:
     return job.status is JobStatus.RUNNING and job.width < job.spec.nnodes
 
 
-def may_grow(job: ListedJob) -> bool:
-    """Return whether the job may be asked to grow: it is narrow, and trains again after its last failure."""
-    return is_narrow(job) and not is_recovering(job)
-
-
-def is_recovering(job: ListedJob) -> bool:
-    """Return whether an incident or a downtime of the job is open: its training has not gone on yet."""
-    return job.incident_id is not None or (job.downtime is not None and job.downtime.is_open)
-
-
 def width_limit(job: ListedJob) -> int:
     """Return the largest width of the next attempt of a job that continues without refusing instances; 0: no limit.
 
@@ -86,9 +76,9 @@ def growths(job: ListedJob) -> int:
     return job.attempts_uncounted.get(CloseCause.GROWN, 0)
 
 
-def poke_if_narrow(job: ListedJob) -> tuple[commands.PokeScheduler, ...]:
+def poke_to_grow(job: ListedJob) -> tuple[commands.PokeScheduler, ...]:
     """Return the command that asks the scheduler for more instances, if the job may grow."""
-    return (poke_scheduler(job),) if may_grow(job) else ()
+    return (poke_scheduler(job),) if is_narrow(job) and not job.is_down else ()
 
 
 def grow(job: Job, event: events.GrowRequested, context: DecisionContext) -> Step | Ignore:
@@ -97,7 +87,7 @@ def grow(job: Job, event: events.GrowRequested, context: DecisionContext) -> Ste
         return Ignore("the job has its largest number of instances, or is only observed")
     if growths(job) >= context.policy.uncounted_relaunches_max:
         return Ignore("the job has grown too often without a stable run")
-    if is_recovering(job):
+    if job.is_down:
         return Ignore("the training has not gone on since the last failure")
     why = f"grows from {job.width} to {event.width} instance(s)"
     changes: dict[str, Any] = {
@@ -114,7 +104,8 @@ def grown(job: Job, context: DecisionContext, failure: RankFailure | None) -> St
     """Queue the job for its next attempt after every rank has ended. Its instances stay claimed.
 
     Only a growth is counted as such: a job that continues without refusing instances has lost its last attempt to ECS.
-    It gives the claims of these back, because it may need one of them if another instance is lost.
+    It releases its claims on the refusing instances. So the next attempt can still use one of them if the job loses
+    another instance.
 
     Args:
         job: the job, whose ranks have ended.

@@ -11,7 +11,7 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import gang_check, recovery_contract, warm_spares
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
-from gpu_recovery.core.job.growth import accepted_by, kept_claims, poke_if_narrow, refused_on
+from gpu_recovery.core.job.growth import accepted_by, kept_claims, poke_to_grow, refused_on
 from gpu_recovery.core.job.held_ranks import container_hold_s, kept_instances
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import continue_without, record_only, relaunch_or_fail, stop
@@ -218,7 +218,7 @@ def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -
     if job.incident_id is not None:
         reason = f"relaunched: {reason}"
     runs = replace_fields(job, {"status": JobStatus.RUNNING})
-    orders = warm_spares.poke_if_missing(runs, context) or poke_if_narrow(runs)
+    orders = warm_spares.poke_if_missing(runs, context) or poke_to_grow(runs)
     return with_permission(Step(JobStatus.RUNNING, reason, changes, orders), job, context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_recovery.core.job import named_instances, warm_spares
-from gpu_recovery.core.job.growth import growths, is_growing, is_narrow, is_recovering, width_limit
+from gpu_recovery.core.job.growth import growths, is_growing, is_narrow, width_limit
 from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
@@ -80,7 +80,7 @@ def _entry(job: Job) -> Entry:
         grows=is_growing(job),
         narrow=is_narrow(job),
         growths=growths(job),
-        recovers=is_narrow(job) and is_recovering(job),
+        down=is_narrow(job) and job.is_down,
         refused=job.refused,
         width_limit=width_limit(job),
     )

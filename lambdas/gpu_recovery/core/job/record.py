@@ -224,7 +224,8 @@ class ListedJob:
     held_attempt: int = 0
     """The last attempt whose processes have ended while containers were kept; 0: none."""
     let_go: tuple[str, ...] = ()
-    """Instances of the held attempt whose containers are not used again."""
+    """Instances of the last attempt that the next does not take over: their containers are not used again, or ECS
+    refused a rank there."""
     ranks_in_place: int = 0
     """Number of ranks of the current attempt that were placed on a container of an earlier attempt or a warm spare."""
     spares: tuple[WarmSpare, ...] = ()
@@ -351,6 +352,11 @@ class ListedJob:
         """The number of ranks of the current or last attempt; before the first attempt, the largest number."""
         is_elastic = self.spec.nnodes_min is not None
         return len(self.instances) if is_elastic and self.instances else self.spec.nnodes
+
+    @property
+    def is_down(self) -> bool:
+        """Whether an incident or a downtime is open: the training has not gone on since the last failure."""
+        return self.incident_id is not None or (self.downtime is not None and self.downtime.is_open)
 
     @property
     def quota_key(self) -> str:

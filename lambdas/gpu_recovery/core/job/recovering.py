@@ -9,7 +9,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job import hang_stops, named_instances, remedy_outcomes, repeat_offender
+from gpu_recovery.core.job import hang_stops, remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import failed, poke_scheduler, retry_delay, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
@@ -59,10 +59,10 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     diagnosis = job.diagnosed
     if diagnosis is not None and not blamed and (diagnosis.allows_restart or diagnosis.suspects_instance):
         changes["conclusion"] = replace(diagnosis, followed=True)
-    elsewhere = restart_changes(job, job.diagnosed, context)
-    if job.failure is not None and job.failure.ending.is_preflight and job.failure.instance_id not in blamed:
-        ranks = {**elsewhere.get("left_out", {}), job.failure.instance_id: job.failure.rank}
-        elsewhere |= named_instances.left_out(job, ranks, context.policy)
+    failure, without_cause = job.failure, dict[str, int]()
+    if failure is not None and failure.ending.is_preflight and failure.instance_id not in blamed:
+        without_cause[failure.instance_id] = failure.rank
+    elsewhere = restart_changes(job, job.diagnosed, context, without_cause)
     delay = retry_delay(elsewhere, context)
     # During a delay the job waits for healthy instances only while its own are repaired.
     reason = assessment.reason + (assessment.waits if assessment.repairing or not delay else "") + delay + note

@@ -180,6 +180,11 @@ class JobSpec:
         """The smallest number of instances with which an attempt may run."""
         return self.nnodes if self.nnodes_min is None else self.nnodes_min
 
+    @property
+    def is_reporting_progress(self) -> bool:
+        """Whether the job counts as a job that reports progress: as it states, or if it has a progress timeout."""
+        return self.progress_timeout_s is not None if self.reports_progress is None else self.reports_progress
+
 
 def runs_preflight(spec: JobSpec, policy: RecoveryPolicy) -> bool:
     """Return whether the launch asks the wrapper of each rank for a preflight before the training starts."""

@@ -22,7 +22,7 @@ from gpu_recovery.core.job.completion import (
     with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
-from gpu_recovery.core.job.growth import grown, others, poke_if_narrow, refused_on
+from gpu_recovery.core.job.growth import grown, others, poke_to_grow, refused_on
 from gpu_recovery.core.job.held_ranks import keeps_containers, stop_containers
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stop_timeout import stop_step_s
@@ -447,6 +447,6 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes["unchecked"] = 0
     orders = (
         *unless_pending(job, commands.ObserveAttempt(job.attempt)),
-        *(warm_spares.poke_if_missing(job, context) or poke_if_narrow(job)),
+        *(warm_spares.poke_if_missing(job, context) or poke_to_grow(job)),
     )
     return Step(job.status, job.reason, changes, orders)

@@ -15,7 +15,7 @@ from gpu_recovery.core.queue.run_time_estimates import JobKind, UsualRunTime
 from gpu_recovery.core.queue.snapshot import RunningJob, WaitingJob
 
 NO_RANK = -1
-"""The rank of an instance that a job uses last, but under any rank."""
+"""In `WaitingJob.suspects`: no rank is suspected. The job uses the instance last, and may give it any rank."""
 REFUSED_FOR_S = 6 * 3600
 """Seconds for which a job does not grow onto an instance on which ECS refused one of its ranks."""
 NOTHING: Mapping[Any, Any] = {}
@@ -48,9 +48,9 @@ class Entry:
     spares:      instances of its warm spares; `ready` are those on which a rank can start.
     nodes_min:   smallest number of instances of an elastic job, of which `nodes` is the largest; 0: a fixed number.
     narrow_since: since when an elastic job could have started with fewer instances than `nodes`.
-    grows:       it leaves its instances to continue on more, or has left them: it keeps their claims.
+    grows:       it leaves its ranks, or has left them, for an attempt of another width: it keeps its claims.
     narrow:      it runs on fewer instances than `nodes`; `growths`: how often it has grown since its last stable run.
-    recovers:    its training has not gone on since its last failure.
+    down:        its training has not gone on since its last failure.
     refused:     instances on which ECS refused a rank of an elastic job, each with the time.
     width_limit: largest width of the next attempt, if ECS refused a rank of the last; 0: `nodes`.
     asks_spares: number of warm spares that the job itself asks for; 0: none, or as many as the deployment says.
@@ -104,7 +104,7 @@ class Entry:
     grows: bool = False
     narrow: bool = False
     growths: int = 0
-    recovers: bool = False
+    down: bool = False
     refused: Mapping[str, datetime] = field(default_factory=dict)
     width_limit: int = 0
 
@@ -138,7 +138,7 @@ class Entry:
     def grows_at(self, policy: RecoveryPolicy) -> datetime | None:
         """Return from when the job may be relaunched on more instances; None if it may not."""
         is_stopped_never = self.observed or policy.observe_only
-        if not self.narrow or self.recovers or is_stopped_never or self.growths >= policy.uncounted_relaunches_max:
+        if not self.narrow or self.down or is_stopped_never or self.growths >= policy.uncounted_relaunches_max:
             return None
         if self.running_at is None:
             return None

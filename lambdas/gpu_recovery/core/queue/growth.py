@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gpu_recovery.core.queue.group_queue import GroupQueue
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
-from gpu_recovery.core.queue.snapshot import NEEDS_NO_HOSTS, Growth, Rejection, RunningJob, SpareRecall
+from gpu_recovery.core.queue.snapshot import NEEDS_NO_HOSTS, Growth, Host, Rejection, RunningJob, SpareRecall
 from gpu_recovery.core.queue.width import is_avoided
 
 
@@ -72,7 +72,7 @@ def _recalls(queue: GroupQueue, job: RunningJob, most: int) -> list[SpareRecall]
 
 
 def _suits(queue: GroupQueue, host_id: str, job: RunningJob, coming: int | None = None) -> bool:
-    """Return whether the job may grow onto the host.
+    """Return whether the job may grow onto the host of this id.
 
     Args:
         queue: the queue of the group.
@@ -81,6 +81,11 @@ def _suits(queue: GroupQueue, host_id: str, job: RunningJob, coming: int | None 
         coming: GPUs that a warm spare releases there; None if the job can have the host now.
     """
     host = queue.hosts.hosts.get(host_id)
-    if host is None or not host.usable or host_id in job.hosts or is_avoided(host, job.avoids):
+    if host is None or not host.usable:
         return False
-    return coming is None or host.free + coming >= job.gpus
+    return suits(host, job, job.gpus if coming is None else host.free + coming)
+
+
+def suits(host: Host, job: RunningJob, free: int) -> bool:
+    """Return whether the job may grow onto the host if it has `free` free GPUs."""
+    return free >= job.gpus and host.host_id not in job.hosts and not is_avoided(host, job.avoids)

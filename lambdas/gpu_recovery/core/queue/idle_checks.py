@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.queue.growth import may_grow
+from gpu_recovery.core.queue.growth import may_grow, suits
 from gpu_recovery.core.queue.snapshot import (
     Assignment,
     CheckToStop,
@@ -26,10 +26,8 @@ from gpu_recovery.core.queue.snapshot import (
     Placement,
     Rejection,
     RejectionKind,
-    RunningJob,
     Snapshot,
 )
-from gpu_recovery.core.queue.width import is_avoided
 
 STOP_LOOK = timedelta(seconds=60)
 """Time after which a pass looks again at a check that is being stopped."""
@@ -109,7 +107,7 @@ def _kept(after: Placement) -> Mapping[str, Sequence[str]]:
 def _gains(without: Placement, after: Placement, kept: Collection[str]) -> bool:
     """Return whether the end of the checks gives a job more: a start, more hosts, or a part of its room.
 
-    A job for which enough others leave without that needs no host under a check.
+    If enough other jobs leave for a job anyway, the job needs no host under a check.
     """
     widths = {one.job_id: len(one.instances) for one in without.assignments}
     has_room = {one.job_id for one in without.rejected if one.short_of is RejectionKind.ROOM}
@@ -181,15 +179,9 @@ def _needs_of_growths(
         job = running[growth.job_id]
         more = growth.width - widths.get(job.job_id, job.nodes)
         if job.group not in closed and more > 0:
-            fitting = (host for host in snapshot.hosts if host.host_id not in taken and _suits(host, job))
+            others = (host for host in snapshot.hosts if host.group == job.group and host.host_id not in taken)
+            fitting = (host for host in others if suits(host, job, host.free_after_check))
             # A host whose check is being stopped comes first, so that no further check is stopped.
             chosen = sorted(fitting, key=lambda host: (host.check_id != "", host.lemon, host.host_id))[:more]
             needs |= {job.job_id: [host.host_id for host in chosen]} if chosen else {}
     return needs
-
-
-def _suits(host: Host, job: RunningJob) -> bool:
-    """Return whether the job may grow onto the host after its check. The rules are those of `growth`."""
-    if host.group != job.group or host.free_after_check < job.gpus or host.host_id in job.hosts:
-        return False
-    return not is_avoided(host, job.avoids)

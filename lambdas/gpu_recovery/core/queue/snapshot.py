@@ -155,7 +155,7 @@ class RunningJob:
     can_suspend:    the job is RUNNING and not observe-only.
     nodes_max:      the largest number of instances of an elastic job.
     grows_at:       from when an elastic job with fewer instances may be relaunched on more; None: it may not.
-    growing:        an elastic job is being relaunched on more instances.
+    growing:        an elastic job is being relaunched with another width, and keeps its claims.
     avoids:         instances onto which the job does not grow, unless they have been repaired since the time.
     spares:         hosts of its warm spares; `ready` are those on which a rank can start.
     leaving:        the job is already ending or being suspended; `for_job` is the job that it leaves for, or "".

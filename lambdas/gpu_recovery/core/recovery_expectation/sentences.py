@@ -36,11 +36,6 @@ def contract_of(spec: JobSpec) -> Contract:
     return Contract(down_s, lost_s)
 
 
-def is_reporting_progress(spec: JobSpec) -> bool:
-    """Return whether the job counts as a job that reports progress: as it states, or if it has a progress timeout."""
-    return spec.progress_timeout_s is not None if spec.reports_progress is None else spec.reports_progress
-
-
 def times_sentence(measured: int) -> str:
     """Return which times were used."""
     if not measured:
