@@ -84,7 +84,7 @@ def test_an_event_refused_for_its_rate_may_be_put_again_soon(sleeps: object) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_an_answer_that_knows_none_of_the_tasks_ends_no_rank(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """DescribeTasks may say MISSING of a task that ListTasks shows: the GPUs of a rank that runs stay taken."""
     fault = Sometimes(seed, 0.5, some_are_missing, only=of("DescribeTasks"))

@@ -28,7 +28,7 @@ def lagging(seed: int) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(20, default=2))
+@pytest.mark.parametrize("seed", seeds(20, default=1))
 @pytest.mark.parametrize("runs_s", [20, 250])
 def test_reads_of_different_pasts_change_no_end(heal: Heal, undisturbed: Incident, seed: int, runs_s: int) -> None:
     """Events are newer than answers, and an answer never undoes what an event said."""
