@@ -32,7 +32,7 @@ from simulator.invocations import Effect, KillAt
 from simulator.world import World
 from simulator.world_builder import CLUSTER, TRAINING_FAMILY
 from tests.simulator import incidents
-from tests.simulator.incidents import ADAPTIVE, INCONCLUSIVE
+from tests.simulator.incidents import ADAPTIVE, INCONCLUSIVE, QUICK
 
 REPLACING = replace(ADAPTIVE, replace=True)
 HOUR_S = 3600.0
@@ -226,7 +226,7 @@ def _words_of_yesterday(world: World, machine: ModelInstance) -> Iterator[dict[s
 @pytest.mark.parametrize("number", range(4), ids=["spot", "gpus", "instance", "system"])
 def test_a_word_of_yesterday_stops_no_job(number: int) -> None:
     """Given back from a queue of dead letters a day later, it is heard for the first time."""
-    world, job_id, machine = working(policy=REPLACING)
+    world, job_id, machine = working(policy=REPLACING, fidelity=QUICK)
     word = list(_words_of_yesterday(world, machine))[number]
     world.let_pass(24 * HOUR_S)
     world.deliver(word)
@@ -394,7 +394,7 @@ def test_a_persons_task_without_gpus_is_not_rebooted_away() -> None:
 @pytest.mark.slow
 def test_the_sixth_interruption_of_a_month_fails_no_job() -> None:
     """Each attempt has lasted for hours: that is life on Spot, and no storm of relaunches."""
-    world, job_id, _ = working()
+    world, job_id, _ = working(fidelity=QUICK)
     for _ in range(7):
         world.until(lambda: world.job(job_id).status is not JobStatus.RECOVERING, "it was not placed again")
         world.let_pass(6 * HOUR_S)

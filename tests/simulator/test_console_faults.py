@@ -29,7 +29,7 @@ from tests.tiers import seeds
 FREE = Costs(throttled=False)
 """Nothing but the console takes time, so every delay is a delay by the console."""
 WRITERS = {RECONCILER, SCHEDULER, RECORDER}
-SEEDS = seeds(400, fast=1, default=4)
+SEEDS = seeds(400, fast=1, default=2)
 
 
 def played(
@@ -127,7 +127,7 @@ def test_slow_writes_delay_a_round_by_their_limit_at_most(seed: int, fault: Cons
     assert min(console.spent_s.values()) > 0 and max(console.spent_s.values()) <= SNAPSHOTS_S
 
 
-@pytest.mark.parametrize("seed", seeds(400, fast=0, default=2))
+@pytest.mark.parametrize("seed", seeds(400, fast=0, default=1))
 def test_slow_writes_break_nothing_under_any_fault(seed: int) -> None:
     """With transient faults, which strike other effects after a delay."""
     run, console = played(seed, ConsoleFault.HANGS, FREE)

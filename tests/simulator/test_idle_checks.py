@@ -319,7 +319,7 @@ def test_hourly_checks_leave_the_rest_of_the_history_alone() -> None:
     assert record.history[0].event == "InstanceObserved" and len(record.history) <= 3
 
 
-@pytest.mark.parametrize("seed", range(tiers.scaled(fast=4, default=12, full=200)))
+@pytest.mark.parametrize("seed", range(tiers.scaled(fast=4, default=4, full=200)))
 def test_drawn_runs_keep_the_invariants(seed: int) -> None:
     """Jobs arrive while idle checks run, with the faults of every other run: no invariant is broken."""
     played = play(idle_checks.scenario_of(seed), generator.in_passing(seed), begun=idle_checks.checks_of(seed))

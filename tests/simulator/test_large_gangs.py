@@ -75,7 +75,7 @@ def relaunched(world: World, job_id: str, limit_s: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "nnodes", [8, 32, pytest.param(64, marks=pytest.mark.slow), pytest.param(128, marks=pytest.mark.full)]
+    "nnodes", [8, 32, pytest.param(64, marks=pytest.mark.full), pytest.param(128, marks=pytest.mark.full)]
 )
 def test_healthy_machines_never_end_a_job_however_long_their_reboots_take(nnodes: int) -> None:
     """A fifth of the fleet, and at most 20 machines, may begin a reboot in an hour.
@@ -92,9 +92,9 @@ def test_healthy_machines_never_end_a_job_however_long_their_reboots_take(nnodes
     "nnodes",
     [
         64,
-        pytest.param(417, marks=pytest.mark.full),
+        pytest.param(417, marks=pytest.mark.slow),
         pytest.param(512, marks=pytest.mark.full),
-        pytest.param(1_024, marks=pytest.mark.slow),
+        pytest.param(1_024, marks=pytest.mark.full),
         pytest.param(3_000, marks=pytest.mark.full),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_command_that_no_function_can_finish_in_its_time_goes_on_where_it_was(
     assert not world.job(job_id).commands and not world.invocations.killed
 
 
-@pytest.mark.parametrize("nnodes", [128, pytest.param(1_024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nnodes", [128, pytest.param(1_024, marks=pytest.mark.full)])
 def test_the_job_is_read_as_often_for_a_thousand_reboots_as_for_one(nnodes: int) -> None:
     """Each instance costs the same calls, and the record of the job, 165 KB for 1,024 ranks, is not read for each."""
     world, job_id = stuck_gang(nnodes)
@@ -228,7 +228,7 @@ def test_ranks_that_a_user_starts_within_a_second_contend_with_none_of_the_other
     relaunched(world, "run-1", 3_600)
 
 
-@pytest.mark.parametrize("nnodes", [2 * RANKS_AT_ONCE + 30, pytest.param(1_024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nnodes", [2 * RANKS_AT_ONCE + 30, pytest.param(1_024, marks=pytest.mark.full)])
 def test_a_launch_has_recorded_every_task_when_it_ends(nnodes: int) -> None:
     """No event and no poll was needed to find them."""
     world = World(instances=nnodes, fidelity=LARGE)

@@ -171,7 +171,7 @@ def test_an_all_reduce_that_ends_nowhere_sets_no_instance_apart() -> None:
     assert world.job(job_id).repairs == 0 and "its preflight" not in reasons(world, job_id)
 
 
-@pytest.mark.parametrize("seed", tiers.seeds(300, default=6))
+@pytest.mark.parametrize("seed", tiers.seeds(300, default=3))
 def test_drawn_runs_with_a_preflight_keep_every_invariant(seed: int) -> None:
     """With faults that only a preflight finds, lost agents, and commands that are late, doubled or lost."""
     played = play(preflights.scenario_of(seed), generator.in_passing(seed), begun=preflights.commands_of(seed))

@@ -66,7 +66,7 @@ def test_a_tuned_run_says_so_and_trains_more(capsys: pytest.CaptureFixture[str])
 def test_checkpoints_in_memory_are_those_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     """Like for like; the report says which conditions are changed."""
     plain, saved = (
-        json.loads(_printed(capsys, "--instances", "512", "--json", *words)[1])
+        json.loads(_printed(capsys, "--instances", "128", "--json", "--workers", "1", *words)[1])
         for words in ((), ("--memory-checkpoints",))
     )
     assert set(saved["tuned"]) == {"checkpoint_s", "stall_s", "persist_s"}
@@ -115,7 +115,7 @@ def test_the_product_itself_is_compared_with_the_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without `--models` its own runs are in the table, under the same failures and judged by the same account."""
-    given = replace(FACTS.profile("small").resized(4), days=2.0, rate=1_000.0)
+    given = replace(FACTS.profile("small").resized(4), days=1.0, rate=1_000.0)
     monkeypatch.setattr(cli, "read", lambda path: replace(FACTS, profiles={"small": given}))
     parser = argparse.ArgumentParser()
     cli.add_arguments(parser)
@@ -152,16 +152,16 @@ def test_the_product_itself_is_compared_with_the_others(
 
 def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the figures and in the text; and a course that cannot be cut is refused, not gone through as a whole."""
-    given = replace(FACTS.profile("small").resized(4), days=2.0, rate=2_000.0)
+    given = replace(FACTS.profile("small").resized(4), days=2.0, rate=1_000.0)
     monkeypatch.setattr(cli, "read", lambda path: replace(FACTS, profiles={"small": given}))
     parser = argparse.ArgumentParser()
     cli.add_arguments(parser)
-    assert cli.run(parser.parse_args(["--legs", "2", "--spares", "2", "--json"])) == 0
+    assert cli.run(parser.parse_args(["--legs", "2", "--spares", "2", "--product", "--json"])) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 2 and "legs side by side" in report["bounds"][-1]
     assert "the product's own runs in 2 legs" in text(report)
     assert cli.run(parser.parse_args(["--legs", "9"])) == cli.FAILED
-    assert capsys.readouterr().err == "--legs 9: 16 failures are too few for 9 legs\n"
+    assert capsys.readouterr().err == "--legs 9: 8 failures are too few for 9 legs\n"
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,17 @@ def test_a_wrong_question_is_told_and_is_a_usage_error(
     assert says in err
 
 
-def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_charts_are_the_same_files_each_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """They are committed: a new one must mean a new figure, not another date."""
     from simulator.goodput.charts import draw  # noqa: PLC0415
 
-    report = json.loads(_printed(capsys, "--json", "--charts", str(tmp_path / "made"))[1])
-    assert report["by_size"]["instances"] == list(cli.SIZES)
-    first, second = draw(report, tmp_path / "a"), draw(report, tmp_path / "b")
+    sizes = cli.SIZES[::4]
+    monkeypatch.setattr(cli, "SIZES", sizes)
+    report = json.loads(_printed(capsys, "--json", "--charts", str(tmp_path / "made"), "--workers", "1")[1])
+    assert report["by_size"]["instances"] == list(sizes)
+    first, second = sorted((tmp_path / "made").iterdir()), draw(report, tmp_path / "again")
     assert [path.name for path in first] == [
         "ettr-by-size-small.png",
         "ettr-by-size-small.svg",
@@ -265,7 +269,7 @@ def test_several_seeds_are_reported_as_mean_and_range(capsys: pytest.CaptureFixt
         ends = [row for one in ones for row in one["sensitivity"]["conditions"] if row["condition"] == name]
         assert effects[name]["high"] == ends[0]["high"]
         assert effects[name]["ettr_at_high"] == pytest.approx(sum(row["ettr_at_high"] for row in ends) / 3)
-    words = _printed(capsys, "--seeds", "1..3")[1]
+    words = text(several)
     assert "mean of seeds 1 to 3" in words and "min" in words
 
 

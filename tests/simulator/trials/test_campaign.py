@@ -27,7 +27,7 @@ PIECE, PIECES = 10, 1_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", seeds(PIECES, fast=1, default=4))
+@pytest.mark.parametrize("piece", seeds(PIECES, fast=1, default=2))
 def test_no_seed_breaks_anything(piece: int) -> None:
     """Invariants after every step, and every job ends once faults have stopped."""
     found = campaign.tally(range(piece * PIECE, (piece + 1) * PIECE))
@@ -35,7 +35,7 @@ def test_no_seed_breaks_anything(piece: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", sampled([3, 7, 19, 77], fast=1, default=2))
+@pytest.mark.parametrize("seed", sampled([3, 7, 19, 77], fast=1, default=1))
 def test_a_seed_is_a_run_to_the_letter(seed: int) -> None:
     """Two runs of one integer: the same words, the same effects, the same faults."""
     (_, one), (_, other) = campaign.play_seed(seed), campaign.play_seed(seed)
@@ -46,7 +46,7 @@ def test_a_seed_is_a_run_to_the_letter(seed: int) -> None:
     assert one.struck == other.struck
 
 
-@pytest.mark.parametrize("seed", sampled(range(0, 60, 5), fast=1, default=4))
+@pytest.mark.parametrize("seed", sampled(range(0, 60, 5), fast=1, default=2))
 def test_what_was_drawn_on_the_way_can_be_given_beforehand(seed: int) -> None:
     """Only so can a failing run be cut down."""
     scenario, drawn = campaign.play_seed(seed)
@@ -57,7 +57,7 @@ def test_what_was_drawn_on_the_way_can_be_given_beforehand(seed: int) -> None:
 @pytest.mark.slow
 def test_two_workers_count_what_one_counts() -> None:
     """The tally does not depend on who ran which seed."""
-    played = range(scaled(fast=4, default=4, full=120))
+    played = range(scaled(fast=2, default=2, full=120))
     assert campaign.campaign(played, 2) == campaign.campaign(played, 1)
 
 
@@ -120,7 +120,7 @@ def test_the_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(capsys.readouterr().out)
     assert (found["seeds"], found["violations"], found["first_failure"]) == (5, [], None)
     assert found["coverage"]["taken"] + len(found["coverage"]["missing"]) == found["coverage"]["rows"]
-    assert main(["run", "--seeds", "5", "--workers", "1"]) == 0
+    assert main(["run", "--seeds", "2", "--workers", "1"]) == 0
     assert "violations: 0" in capsys.readouterr().out
 
 
