@@ -14,6 +14,7 @@ import py_compile
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -28,7 +29,8 @@ ASSEMBLIES = ROOT / ".sandbox/cdk.out"
 CDK = ROOT / "node_modules/.bin/cdk"
 SOURCES = ("app.py", "cdk.json", "infra", "lambdas", "console/served")
 LIBRARIES = ("aws-cdk-lib", "constructs")
-ASSEMBLIES_MAX = 4
+ASSEMBLIES_MAX = 8
+"""Saved syntheses, at most: more than the tests have settings, so that each run finds those of the run before."""
 BOOTSTRAP_VERSION = "30"
 BOOTSTRAP_BUCKET = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
 
@@ -108,20 +110,49 @@ def synthesis(context: Mapping[str, Any], run: Path) -> Iterator[Callable[[], Pa
 def _compile(assembly: Path) -> None:
     """Add compiled files to the functions' packages: each function of the sandbox is several processes that import one.
 
-    The files are valid without regard to the time of the sources, which unpacking changes.
+    The files are valid without regard to the time of the sources, which unpacking changes. A package is named after the
+    hash of its content. So it is taken from a saved synthesis, if one has it: other settings rarely change a package.
     """
     for package in assembly.glob("asset.*"):
-        compileall.compile_dir(package, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        if not _replaced_by_a_saved_one(package):
+            compileall.compile_dir(package, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+
+
+def _replaced_by_a_saved_one(package: Path) -> bool:
+    """Replace a package by a saved one that has compiled files for this interpreter. Returns False if there is none."""
+    draft = package.with_suffix(".saved")
+    for saved in ASSEMBLIES.glob(f"*/{package.name}"):
+        try:
+            shutil.copytree(saved, draft, copy_function=_link_or_copy)
+        except (OSError, shutil.Error):  # another sandbox has just removed it
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            if next(draft.rglob(f"*.{sys.implementation.cache_tag}.pyc"), None):
+                shutil.rmtree(package)
+                draft.rename(package)
+                return True
+            shutil.rmtree(draft)
+    return False
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Link a file, which nobody changes; copy it into another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _store(draft: Path, assembly: Path) -> None:
     _compile(draft)
     ASSEMBLIES.mkdir(parents=True, exist_ok=True)
-    try:
-        shutil.move(draft, assembly)
-    except OSError:
-        if not assembly.exists():  # another sandbox may have stored the same assembly meanwhile
-            raise
+    with tempfile.TemporaryDirectory(prefix="stored-", dir=ASSEMBLIES.parent) as folder:
+        whole = shutil.move(draft, Path(folder) / "cdk.out")  # copies, if the draft is in another file system
+        try:
+            os.rename(whole, assembly)
+        except OSError:
+            if not assembly.exists():  # another sandbox may have stored the same assembly meanwhile
+                raise
     newest_first = sorted(ASSEMBLIES.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
     for old in newest_first[ASSEMBLIES_MAX:]:
         shutil.rmtree(old, ignore_errors=True)

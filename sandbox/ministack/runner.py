@@ -34,7 +34,7 @@ from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # t
 from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
 
 from sandbox import credentials, payload_limits
-from sandbox.ministack.worker_processes import packages_are_shared, raising_keeps_the_process
+from sandbox.ministack.worker_processes import packages_are_shared, processes_are_forked, raising_keeps_the_process
 from sandbox.request_guard import RequestGuard
 
 MINISTACK_VERSION = "1.5.33"
@@ -429,6 +429,7 @@ PATCHES: tuple[Callable[[], None], ...] = (
     end_of_log,
     raising_keeps_the_process,
     packages_are_shared,
+    processes_are_forked,
     loopback_is_tls,
     schedule_speed,
     streams_are_resources,
