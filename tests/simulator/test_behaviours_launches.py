@@ -15,6 +15,7 @@ from simulator.fast.fidelity import UNCHECKED
 from simulator.faults.delivery import nothing
 from simulator.invocations import Effect
 from simulator.world import World
+from tests.tiers import scaled
 
 
 class Refusing:
@@ -133,9 +134,10 @@ def test_an_unknown_outcome_leaves_the_order_to_the_reconciler_and_blocks_no_que
 
 @pytest.mark.slow
 def test_a_pass_that_cannot_place_all_jobs_in_time_ends_and_the_next_one_goes_on() -> None:
-    """Six hundred jobs of one instance at 50 ms a call take more than the scheduler's timeout."""
-    world = World(instances=600, fidelity=UNCHECKED, costs=Costs(call_s=0.05, store_s=0.01))
-    jobs = [world.submit(1) for _ in range(600)]
+    """Six hundred jobs of one instance at 50 ms a call, or 150 at 200 ms, take more than the scheduler's timeout."""
+    number = scaled(fast=150, default=150, full=600)
+    world = World(instances=number, fidelity=UNCHECKED, costs=Costs(call_s=30 / number, store_s=6 / number))
+    jobs = [world.submit(1) for _ in range(number)]
     world.let_pass(300)
     assert {world.job(job_id).status for job_id in jobs} == {JobStatus.RUNNING}
     assert {world.job(job_id).attempt for job_id in jobs} == {1}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from statistics import mean
+from typing import Any
 
 import pytest
 
@@ -12,12 +14,18 @@ from simulator.goodput.assumptions_file import read
 from simulator.goodput.baselines import human_only
 from simulator.goodput.contenders import own_way
 from simulator.goodput.failure_trace import failure_trace
-from simulator.goodput.sensitivity import by_effect, by_sizes, checkpoints, ranges, sensitivity
+from simulator.goodput.sensitivity import by_effect, by_sizes, checkpoints, sensitivity
 
 FACTS = read()
 GIVEN = failure_trace(FACTS.profile("llama3"), FACTS.conditions, 1)
 WAY = own_way(2, 4)
 RUNS = {"own way": WAY.run(GIVEN), "human": human_only().run(GIVEN)}
+
+
+@cache
+def sweeps() -> dict[str, Any]:
+    """Every sweep of the own way. Tests share them and do not change them."""
+    return sensitivity(GIVEN, FACTS, WAY, RUNS)
 
 
 def test_checkpoints_are_counted_afterwards_as_a_run_under_them_would_be() -> None:
@@ -39,19 +47,19 @@ def test_the_best_interval_is_no_worse_than_the_others() -> None:
 @pytest.mark.slow
 def test_more_of_what_hurts_is_not_better() -> None:
     """Longer checks, time-outs and people cost; more spares do not."""
-    found = {one["condition"]: one for one in ranges(GIVEN, FACTS, WAY)}
+    found = {one["condition"]: one for one in sweeps()["conditions"]}
     for name in ("check_2_s", "hang_s", "human_s", "rejoin_s", "exit_s", "leave_s", "persist_s"):
         assert found[name]["ettr_at_high"] < found[name]["ettr_at_low"], name
     for name in ("calls_per_s", "seen_2"):
         assert found[name]["ettr_at_high"] > found[name]["ettr_at_low"], name
-    spares = [one["ettr"] for one in sensitivity(GIVEN, FACTS, WAY, RUNS)["spares"]]
+    spares = [one["ettr"] for one in sweeps()["spares"]]
     assert spares == sorted(spares)
 
 
 @pytest.mark.slow
 def test_those_that_matter_most_come_first() -> None:
     """A reader looks at the first lines."""
-    effects = [abs(one["ettr_at_high"] - one["ettr_at_low"]) for one in by_effect(ranges(GIVEN, FACTS, WAY))]
+    effects = [abs(one["ettr_at_high"] - one["ettr_at_low"]) for one in by_effect(sweeps()["conditions"])]
     assert effects == sorted(effects, reverse=True)
     assert effects[0] > 0.02
 
@@ -75,7 +83,7 @@ def test_larger_clusters_lose_more_of_their_time() -> None:
 @pytest.mark.slow
 def test_each_rung_of_the_ladder_adds_to_those_below_it() -> None:
     """What would raise the figure, and who could do it: the product, the trainer, AWS."""
-    rungs = sensitivity(GIVEN, FACTS, WAY, RUNS)["ladder"]
+    rungs = sweeps()["ladder"]
     assert rungs[0]["ettr"] == ettr(RUNS["own way"], GIVEN.profile.seconds, FACTS.conditions)
     ettrs = [one["ettr"] for one in rungs]
     assert ettrs == sorted(ettrs)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from gpu_recovery.core.state_machine import QuotaChange
 from simulator.invariants import fairness, quotas
 from simulator.invariants.records import InvariantBroken
 from simulator.invariants.writes import WriteCheckedStore
+from simulator.memory_store import table
 from simulator.memory_store.store import MemoryStore
 from simulator.world import World
 from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, queued
@@ -100,8 +102,18 @@ def _any_job(draw: random.Random, name: str, hosts: list[str]) -> Job:
     )
 
 
+@cache
 def _any_books(seed: int) -> Books:
-    """Up to eight jobs, up to four instances, some of them in use, and limits or none."""
+    """Up to eight jobs, up to four instances, some of them in use, and limits or none. Tests only read them.
+
+    Nobody asks how large the records are, and most of the time would be spent on that.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_check", lambda record, *, new: None)
+        return _drawn_books(seed)
+
+
+def _drawn_books(seed: int) -> Books:
     draw = random.Random(seed)
     hosts = [f"i-{n}" for n in range(draw.randint(2, 4))]
     jobs = [_any_job(draw, f"j{number}", hosts) for number in range(draw.randint(3, 8))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def assert_cut_down(first: dict[str, Any], bug: Callable[[pytest.MonkeyPatch], N
 
 @pytest.mark.parametrize("bug", sampled(PLANTED, default=1), ids=lambda bug: bug.__name__)
 def test_seeds_find_a_planted_bug(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first failing seed comes soon, and is cut down. The default tier finds a second bug by the command, below."""
+    """The first failing seed comes soon, and is cut down. `test_planted_diagnosis_bugs.py` has another bug."""
     bug(monkeypatch)
     played = range(RARE_FOUND_WITHIN if bug in RARE else FOUND_WITHIN)
     failing = next((seed for seed in played if campaign.play_seed(seed)[1].violations), None)
@@ -129,11 +130,11 @@ def test_a_failing_seed_ends_the_command_with_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And prints the scenario to keep."""
-    free_on_suspicion(monkeypatch)
-    assert main(["run", "--seeds", "18..20", "--workers", "1", "--json"]) == 1
+    act_before_save(monkeypatch)
+    assert main(["run", "--seeds", "8..9", "--workers", "1", "--json"]) == 1
     first = json.loads(capsys.readouterr().out)["first_failure"]
-    assert_cut_down(first, free_on_suspicion)
-    assert "[[fault]]" in first["scenario"]
+    assert_cut_down(first, act_before_save)
+    assert tomllib.loads(first["scenario"])["fault"]
 
 
 def test_a_scenario_is_told_line_by_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
