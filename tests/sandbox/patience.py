@@ -11,8 +11,10 @@ from typing import Any
 
 PATIENCE_S = 300.0
 """Limit of one wait, in seconds: minutes more than any wait takes on two cores beside four busy processes."""
-PAUSE_MAX_S = 0.2
+PAUSE_MAX_S = 0.5
 """Longest pause between two looks, in seconds. A look at a deployment takes 25 ms of processor time."""
+PAUSE_GROWTH = 1.3
+"""Factor from one pause to the next. After two seconds the pause is the longest."""
 
 
 def wait_until(condition: Callable[[], Any], why: str | Callable[[], object] = "the condition stays false") -> Any:
@@ -28,5 +30,5 @@ def wait_until(condition: Callable[[], Any], why: str | Callable[[], object] = "
     while not (value := condition()):
         assert time.monotonic() < deadline, why if isinstance(why, str) else why()
         time.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, PAUSE_MAX_S)
+        pause_s = min(PAUSE_GROWTH * pause_s, PAUSE_MAX_S)
     return value

@@ -17,6 +17,9 @@ from tests.sandbox.time_sharing import Shared
 POLICY = {
     "poll_interval_s": 5,
     "pending_retry_s": 5,
+    "hold_retry_interval_s": 2,  # a repair waits until the ranks have left
+    "recovered_after_s": 5,  # a job that has not recovered does not grow
+    "suspect_s": 15,  # the agents report three times as often: proof of a repair comes with a report
     "progress_timeout_min_s": 12,
     "reboot_settle_s": 4,
     "reboot_timeout_s": 60,

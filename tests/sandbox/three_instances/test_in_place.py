@@ -63,6 +63,7 @@ def test_a_transient_crash_trains_again_in_the_same_containers(state: dict[str, 
     assert job["attempt"] == 2 and "restarted in place" in told(job), told(job)
     assert len(tasks) == 2 and {task["last_status"] for task in tasks.values()} == {"RUNNING"}
     print(f"in place: {seconds(folder):.1f} s from the crash to the next step")
+    (folder / "looked").touch()
     shared.succeeds(job["job_id"])
     assert len(tasks_of(shared, job["job_id"])) == 2
 
@@ -76,6 +77,7 @@ def test_only_the_rank_on_the_faulty_instance_is_a_new_task(state: dict[str, Any
     assert job["attempt"] == 2 and "1 of 2 rank(s) are restarted in place" in told(job), told(job)
     assert sorted(task["started_by"] for task in tasks.values()) == [f"{job_id}--a01"] * 2 + [f"{job_id}--a02"]
     print(f"swap-one: {seconds(folder):.1f} s from the crash to the next step")
+    (folder / "looked").touch()
     shared.succeeds(job_id)
     wait_until(lambda: all(not one["claims"] for one in shared.operator.instances()))
 
@@ -94,5 +96,6 @@ def test_a_lost_rank_starts_in_the_container_of_a_warm_spare(state: dict[str, An
     assert {task["started_by"] for task in tasks_of(shared, job_id).values()} <= {f"{job_id}--a01", f"{job_id}--a02"}
     assert seconds(folder) < 30
     print(f"warm spare: {seconds(folder):.1f} s from the crash to the next step")
+    (folder / "looked").touch()
     shared.succeeds(job_id)
     wait_until(lambda: all(not one["claims"] for one in shared.operator.instances()))
