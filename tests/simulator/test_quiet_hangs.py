@@ -12,6 +12,7 @@ from gpu_recovery.core.policy import PRESETS, HangAction, Preset
 
 from simulator.cloud.rank_course import COURSES, HANGS, TRAINING, Course, Phase, course_of
 from simulator.world import World
+from tests.simulator.incidents import QUICK
 
 EVEN, EVEN_LOAD = COURSES["even steps"], TRAINING.first
 
@@ -21,7 +22,7 @@ def training(
 ) -> tuple[World, str]:
     """A gang that runs, whose agents see its ranks."""
     policy = replace(PRESETS[Preset.ADAPTIVE], hang_without_progress=action, observe_only=observe_only)
-    world = World(instances=nnodes, train_s=None, agents=True, diagnose=True, policy=policy)
+    world = World(instances=nnodes, train_s=None, agents=True, diagnose=True, policy=policy, fidelity=QUICK)
     assert world.agents is not None
     world.agents.course = course
     job_id = world.submit(nnodes)

@@ -6,6 +6,7 @@ What moto or MiniStack are known to answer differently is listed with the case.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -75,8 +76,14 @@ def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
         yield _tables(request.param, request.getfixturevalue("ministack_tables_client"))
     else:
         with mock_aws():
-            keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-            yield _tables(request.param, boto3.client("dynamodb", region_name=REGION, **keys))
+            yield _tables(request.param, _moto_client())
+
+
+@cache
+def _moto_client() -> Any:
+    """A DynamoDB client of moto. It keeps no data: moto begins anew with each `mock_aws`."""
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    return boto3.client("dynamodb", region_name=REGION, **keys)
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_a_report_between_two_of_the_run_changes_nothing() -> None:
 
 def test_quiet_hours_change_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most reconcile cycles are left out, and every moment of every recovery is the same."""
-    profile = replace(FACTS.profile("llama3").resized(8), days=1.0, rate=1_000.0)
+    profile = replace(FACTS.profile("llama3").resized(8), days=0.6, rate=1_000.0)
     trace, left_out = failure_trace(profile, CONDITIONS, 4), []
     hours = production.QuietHours
 

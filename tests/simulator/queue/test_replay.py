@@ -19,6 +19,7 @@ from simulator.queue.job_index import SizeQueue
 from simulator.queue.job_trace import Selection, TraceInvalid, TraceJob, read
 from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
 from tests.simulator.queue.whole_passes import POLICY, WholePasses
+from tests.tiers import scaled
 
 EXCERPT = Path(__file__).parent / "philly_excerpt.csv"
 
@@ -102,7 +103,7 @@ def _at(row: tuple[int, int, float | None, int, float | None]) -> int:
 @pytest.mark.parametrize("estimates", [True, False])
 def test_ours_decides_as_place_does_on_a_real_trace(estimates: bool) -> None:
     """The excerpt, on so few GPUs that there is a line."""
-    jobs = read(EXCERPT, Selection(estimates=estimates))
+    jobs = read(EXCERPT, Selection(days=scaled(fast=1, default=1, full=60) / 2, estimates=estimates))
     ours = waits_of(jobs, ProductionRules(128))
     assert max(ours) > 0
     assert ours == waits_of(jobs, WholePasses(jobs, 128))
