@@ -76,13 +76,11 @@ def test_a_rank_under_the_wrapper_is_reported_by_the_agent_of_its_instance_alone
 
 
 @pytest.mark.parametrize(("kind", "ends_with"), [("xid79", signal.SIGABRT), ("kill", signal.SIGKILL)])
-def test_a_fault_strikes_the_command_under_the_wrapper(start_server, kind, ends_with):
+def test_a_fault_strikes_the_command_under_the_wrapper(server, instance_id, kind, ends_with):
     """A GPU's fault aborts who uses it, and the wrapper lives to say so; a killed container says nothing more."""
-    server = start_server("--instances", "1", "--gpus", "1")
-    (instance_id,) = server.instance_ids
     rank = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0", "RUNNING_LOG_ID": "17"}
     override = {"environment": [{"name": name, "value": value} for name, value in rank.items()]}
-    arn = server.run(server.define(["gpu-recovery-run", "sleep", "60"]), instance_id, "1", override=override)
+    arn = server.run(server.define(["gpu-recovery-run", "sleep", "60"]), instance_id, "2", override=override)
     ranks = Path(server.instance(instance_id)["folder"]) / "ranks"
     server.until((ranks / "17.json").exists, "the rank's file")
     server.post("fault", instance=instance_id, kind=kind)
@@ -124,10 +122,8 @@ def test_a_stop_of_ecs_is_a_notice_to_rank_0_and_the_end_of_any_other(start_serv
     assert json.loads(told.read_text())["notice"] and list((place / "memory").iterdir()) == []
 
 
-def test_a_hang_stops_the_command_under_the_wrapper(start_server):
+def test_a_hang_stops_the_command_under_the_wrapper(server, instance_id):
     """It is the command that does not go on."""
-    server = start_server("--instances", "1")
-    (instance_id,) = server.instance_ids
     definition = server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; exec sleep 60"], "hangs")
     started = server.run(definition, instance_id)
     server.until_status(started["tasks"][0]["taskArn"], "RUNNING")  # a fault strikes what the cluster knows to run

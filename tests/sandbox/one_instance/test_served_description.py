@@ -32,13 +32,14 @@ def known(state: dict[str, Any]) -> dict[str, str]:
     return named | {"incident_id": f"{job}--a01", "number": "1"}
 
 
-@pytest.mark.parametrize(("role", "weight"), [("viewer", 0.125), ("user", 0.125), ("operator", 0.125)])
+@pytest.mark.parametrize(("role", "weight"), [("viewer", 0.042), ("user", 0.042), ("operator", 0.125)])
 def test_the_deployed_api_answers_as_it_describes_itself(
     state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, weight: float
 ) -> None:
     """Requests made of the description that it serves, to every operation, half of them about what there is.
 
-    Status, kind and shape of each answer are in the description, and none is 5xx.
+    A single request is about what there is. Status, kind and shape of each answer are in the description, and none is
+    5xx.
     """
     from tests.fuzz.described_api import CHECKS, operations  # noqa: PLC0415
 
@@ -47,7 +48,7 @@ def test_the_deployed_api_answers_as_it_describes_itself(
     for operation in operations(described).values():
 
         @examples(weight)
-        @given(operation.as_strategy(), st.booleans())
+        @given(operation.as_strategy(), st.sampled_from((True, False)))
         def each(case: Any, is_known: bool) -> None:
             if is_known and case.path_parameters:
                 case.path_parameters |= {key: known[key] for key in case.path_parameters}

@@ -16,6 +16,8 @@ from tests.sandbox.time_sharing import ENDED, Shared
 
 pytestmark = pytest.mark.slow
 
+HURRIES_THEN = '[ "$ATTEMPT" = 1 ] || export STEP_SECONDS=0.01; exec python -m sandbox.trainers.plain_python'
+"""Shell command: the steps of the second attempt, which nothing interrupts, take little time."""
 ALL = 3
 """Nodes of a job that needs every instance."""
 UNTIL_THE_FILE = """
@@ -49,7 +51,8 @@ def statuses(view: dict[str, Any]) -> list[str]:
 
 def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shared: Shared, tmp_path: Path) -> None:
     """LOW saves and leaves for HIGH, a NORMAL that came later waits behind it, and LOW goes on with the next step."""
-    low = shared.submit("ana", "low", 200, priority="LOW", nnodes=ALL)
+    command = ["gpu-recovery-run", "--", "sh", "-c", HURRIES_THEN]
+    low = shared.submit("ana", "low", 400, priority="LOW", nnodes=ALL, command=command)
     shared.runs(low)
     shared.works(low, 1)
     time.sleep(1.5)  # longer than it is protected

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
+
+
+@pytest.fixture(scope="package", autouse=True)
+def parsed_once() -> Iterator[None]:
+    """Each run of a verb has a session of its own. Let the descriptions of the services be parsed once for all."""
+    plain = JSONFileLoader.load_file
+
+    @cache
+    def parsed(path: str) -> Any:
+        return plain(JSONFileLoader(), path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _loader, path: parsed(path))
+        yield
 
 
 @pytest.fixture
