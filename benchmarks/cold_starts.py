@@ -36,6 +36,10 @@ FIRST_USE = {
 }
 """What each event function first takes from `gpu_recovery.aws.wiring`, the event recorder from a module of its own."""
 MODULES = {"event_history": "event_history_wiring"}
+SUBMISSION = (
+    "from gpu_recovery.job_api.job_spec import parse_spec; "
+    "parse_spec({'workload': 'sft', 'nnodes': 2, 'n_gpus_per_node': 8, 'task_definition': 'gpu-training'})"
+)
 PROGRAMS = (
     {BASELINE: "import boto3; boto3.client('dynamodb')"}
     | {
@@ -43,9 +47,12 @@ PROGRAMS = (
         for name, first in FIRST_USE.items()
     }
     | {"node_api": "import node_api; node_api.api()", "job_api": "import job_api; job_api.dependencies()"}
-    | {"job_api with a body": "import job_api, gpu_recovery.job_api.models.jobs; job_api.dependencies()"}
+    | {"job_api with a body": f"import job_api; job_api.dependencies(); {SUBMISSION}"}
 )
-"""The programs of the cold start benchmark: the import of a handler and the creation of its first clients."""
+"""The programs of the cold start benchmark: the import of a handler and the creation of its first clients.
+
+The last program also validates the specification of a job, as `POST /api/v2/jobs` does.
+"""
 ENVIRONMENT = {
     "TRAINING_JOB_TABLE_NAME": "ecs-job-sub",
     "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",

@@ -14,11 +14,17 @@ from gpu_recovery.aws.snapshot_start import before_snapshot
 from gpu_recovery.aws.wiring import logger, metrics
 from gpu_recovery.job_api.router import ROUTES
 
-BODIES = ("gpu_recovery.job_api.models.job_spec", "gpu_recovery.job_api.models.requests")
-"""Modules that only requests with a body need."""
+AT_FIRST_USE = (
+    "gpu_recovery.job_api.models.job_spec",
+    "gpu_recovery.job_api.models.requests",
+    "gpu_recovery.job_api.diagnosis_answers",
+    "gpu_recovery.core.queue.place",
+    "gpu_recovery.scheduler.schedule",
+)
+"""Modules that only some requests need. Such a request imports them."""
 
 app = resolver(ROUTES, dependencies)
-before_snapshot(dependencies, *(lambda name=name: import_module(name) for name in BODIES))
+before_snapshot(dependencies, *(lambda name=name: import_module(name) for name in AT_FIRST_USE))
 
 
 @metrics.log_metrics

@@ -56,25 +56,19 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
 
         return respond
 
-    routes = tuple(routes)
-    exact = [(route.method, re.compile(re.sub(r"<\w+>", "[^/]+", route.path))) for route in routes]
-    slashed: list[tuple[str, re.Pattern[str], Callable[..., Response[str]]]] = []
     # The longest path comes first: /jobs/team/run-17/logs is the log of team/run-17.
-    for route in sorted(routes, key=lambda route: -route.path.count("/")):
-        handler = handler_of(route)
+    handlers = [(route, handler_of(route)) for route in sorted(routes, key=lambda route: -route.path.count("/"))]
+    for route, handler in handlers:
         app.route(route.path, method=route.method)(handler)
-        pattern = _pattern_with_slashes(route.path)
-        if pattern is not None:
-            slashed.append((route.method, pattern, handler))
 
     def no_route(error: NotFoundError) -> Response[str]:
         """Answer a path that no route has as it is. Its ids may have slashes."""
         request = app.current_event
-        for method, pattern, handler in slashed:
-            found = pattern.fullmatch(request.path) if method == request.http_method else None
+        for route, handler in handlers:
+            found = _with_slashes(route.path, request.path) if route.method == request.http_method else None
             if found is not None:
                 return handler(**found.groupdict())
-        methods = {method for method, pattern in exact if pattern.fullmatch(request.path)}
+        methods = {route.method for route, _ in handlers if _has_path(route.path, request.path)}
         if methods and request.http_method not in methods:
             allowed = ", ".join(sorted(methods))
             detail = f"{request.path[:SHOWN_MAX]} has no {request.http_method[:16]}; it has {allowed}"
@@ -107,11 +101,16 @@ def _answer_errors(app: APIGatewayHttpResolver, dependencies: Callable[[], Depen
     app.exception_handler(Exception)(failed)
 
 
-def _pattern_with_slashes(path: str) -> re.Pattern[str] | None:
-    """Return the pattern of a route's path in which ids may have slashes; None if the route has no such id."""
+def _has_path(path: str, asked: str) -> bool:
+    """Return whether the path that is asked for is that of a route. No part of it has a slash."""
+    return re.fullmatch(re.sub(r"<\w+>", "[^/]+", path), asked) is not None
+
+
+def _with_slashes(path: str, asked: str) -> re.Match[str] | None:
+    """Return the match of the path that is asked for with a route's path, whose ids may have slashes; None if none."""
     names = re.findall(r"<(\w+)>", path)
     if WITH_SLASHES.isdisjoint(names):
         return None
     for name in names:
         path = path.replace(f"<{name}>", f"(?P<{name}>{'.+' if name in WITH_SLASHES else '[^/]+'})")
-    return re.compile(path)
+    return re.fullmatch(path, asked)

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.view import QueueView
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler.schedule import limits_of, usual_run_times
 
 VIEW_CACHE_TTL = timedelta(seconds=30)
 """Time for which further pages of the queue are taken from the view that its first page was taken from."""
@@ -27,6 +24,11 @@ def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
         recovery: gives the store, the policy and the clock.
         extra: a job that is not stored, which is treated as queued.
     """
+    # Most requests need no placement, and its modules take time at a start.
+    from gpu_recovery.core.cluster_snapshot import snapshot_of  # noqa: PLC0415
+    from gpu_recovery.core.queue.place import place  # noqa: PLC0415
+    from gpu_recovery.scheduler.schedule import limits_of, usual_run_times  # noqa: PLC0415
+
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     failures: list[Exception] = []
     entries = {entry.job_id: entry for entry in store.load_queue(failures)}

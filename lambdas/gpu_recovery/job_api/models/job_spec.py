@@ -33,8 +33,7 @@ from gpu_recovery.core.job.spec import (
 )
 from gpu_recovery.core.policy import Preflight
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.job_api.models.requests import RequestModel
-from gpu_recovery.job_api.models.rules import Checked, Choice, Line, Matching, Name, Read, Whole, refusal
+from gpu_recovery.job_api.models.rules import Checked, Choice, Line, Matching, Name, Read, RequestModel, Whole, refusal
 
 _NO_NUL = "must have no NUL character"
 _PRIORITIES = [priority.name for priority in Priority]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.sessions import LIFETIME_S as SESSION_S
@@ -13,19 +13,23 @@ from gpu_recovery.auth.sessions import LIFETIME_S_MIN as SESSION_S_MIN
 from gpu_recovery.auth.tokens import LIFETIME_S, LIFETIME_S_MAX, LIFETIME_S_MIN, NOTE_MAX
 from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER, RANK_MAX, TOKEN_MAX
 from gpu_recovery.core.queue.quota import LimitsInvalid, entry_of_text
-from gpu_recovery.job_api.models.rules import AtLeast, Checked, Choice, Line, Matching, Text, Whole, refusal
+from gpu_recovery.job_api.models.rules import (
+    AtLeast,
+    Checked,
+    Choice,
+    Line,
+    Matching,
+    RequestModel,
+    Text,
+    Whole,
+    refusal,
+)
 
 BECAUSE_CHARACTERS_MAX = 500
 """Length of a reason in characters at most."""
 
 NO_REASON = "a reason is required: it is shown in statuses and e-mails"
 """Sentence if a required reason is missing or empty."""
-
-
-class RequestModel(BaseModel):
-    """Object in a request. It may have no other fields."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 def _entry(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Rules of values in requests. Each rule has its own sentence, which the client reads if a value breaks the rule."""
+"""The base of the models of requests, and the rules of their values.
+
+Each rule has its own sentence, which the client reads if a value breaks the rule.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,19 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 BROKEN = "broken_rule"
 """Type of the errors of these rules."""
 BROKEN_NAME = "broken_name"
 """Type of the errors of a name in an object."""
+
+
+class RequestModel(BaseModel):
+    """Object in a request. It may have no other fields."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class Rule:

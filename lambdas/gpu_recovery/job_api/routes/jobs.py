@@ -18,7 +18,6 @@ from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.timeout_warnings import observed_timeouts, timeout_warnings
-from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.wire.attempts import attempt_views
 from gpu_recovery.wire.jobs import decision_views, downtime_view, job_view, reason_at, records_of
 from gpu_recovery.wire.json_body import read_json, time_text
@@ -77,7 +76,7 @@ def _document(request: Request) -> tuple[str, Any]:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_yaml = media_type in YAML
     try:
-        document = read_yaml(text) if is_yaml else read_json(text)
+        document = _read_yaml(text) if is_yaml else read_json(text)
         json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:  # not JSON or YAML, a number too long, lists nested too deep
         language = "YAML" if is_yaml else "JSON"
@@ -93,6 +92,13 @@ def _idempotency_key(request: Request) -> str:
         detail = f"must be 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
         raise ApiError(400, "bad_key", "Bad Idempotency-Key", detail, "Idempotency-Key")
     return key
+
+
+def _read_yaml(text: str) -> Any:
+    """Return the document. The reader's patterns take time at a start, and few requests have YAML."""
+    from gpu_recovery.job_api.yaml_reader import read_yaml  # noqa: PLC0415
+
+    return read_yaml(text)
 
 
 # -- placement preview -------------------------------------------------------------------------------------------------
