@@ -205,6 +205,31 @@ def test_a_kept_synthesis_is_used_only_for_the_same_sources_and_settings(
     assert deployment.fingerprint({"preset": "adaptive"}) not in {first, second}
 
 
+def test_a_package_is_compiled_once_for_all_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A saved synthesis has the package with compiled files. One that was not compiled by this Python is no help."""
+    saved = tmp_path / ".sandbox/cdk.out"
+    monkeypatch.setattr(deployment, "ASSEMBLIES", saved)
+
+    def synthesised(name: str, *packages: str) -> Path:
+        for package in packages:
+            (tmp_path / name / f"asset.{package}").mkdir(parents=True)
+            (tmp_path / name / f"asset.{package}/module.py").write_text(f"{package} = 1")
+        deployment._store(tmp_path / name, saved / name)
+        return saved / name
+
+    def compiled(assembly: Path, package: str) -> Path:
+        (found,) = (assembly / f"asset.{package}").rglob(f"*.{sys.implementation.cache_tag}.pyc")
+        return found
+
+    first, second = synthesised("first", "kept", "old"), saved / "second"
+    compiled(first, "old").rename(first / "asset.old/module.cpython-20.pyc")
+    assert synthesised("second", "kept", "old", "new") == second
+    assert compiled(first, "kept").samefile(compiled(second, "kept"))
+    assert compiled(second, "new").exists() and compiled(second, "old").exists()
+    assert sorted(path.name for path in second.iterdir()) == ["asset.kept", "asset.new", "asset.old"]
+    assert [path.name for path in saved.parent.iterdir()] == ["cdk.out"]
+
+
 @linux_only
 def test_down_leaves_nothing_even_after_its_servers_were_killed(running: Path) -> None:
     """A task that outlived its cluster is ended too, and no file stays. The last test, because it ends the sandbox."""
