@@ -3,8 +3,9 @@
 The browser is Debian's package `chromium` (`CHROMIUM` names another binary). Without a browser the tests are skipped.
 With `GPU_RECOVERY_NEEDS_BROWSER=1`, as in CI, a missing browser is a failure.
 
-All tests share one browser. Tests of what the API does share one deployment, and one recovery that was watched through
-the page (`healed`). Tests of the page alone read recorded answers (`examples`), which take no processor time.
+All tests share one browser, and most share a context of it (`windows`). Tests of what the API does share one
+deployment, and one recovery that was watched through the page (`healed`). Tests of the page alone read recorded answers
+(`examples`), which take no processor time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sandbox import sandbox
 from tests.console.browser.examples import answer_with_examples, console_url
 from tests.console.browser.healing import Healed, watch_a_recovery
 from tests.console.browser.visit import VIOLATIONS, Visit
+from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
 __all__ = ["VIOLATIONS", "Deployment", "Visit", "become_idle", "offline"]
@@ -119,8 +121,14 @@ def healed(browser: Any, deployment: Deployment, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def opened_tabs(browser: Any) -> Callable[[str], AbstractContextManager[Callable[..., Visit]]]:
-    """Opens tabs at the console of an address: `open_(width=1280, locale="en-GB", dark=False)`.
+def windows(browser: Any) -> Windows:
+    """The contexts that tests share."""
+    return Windows(browser)
+
+
+@pytest.fixture(scope="session")
+def opened_tabs(windows: Windows) -> Callable[[str], AbstractContextManager[Callable[..., Visit]]]:
+    """Opens tabs at the console of an address: `open_(width=1280, locale="en-GB", dark=False, own=False)`.
 
     A page that throws, breaks the policy, or shows or keeps a token or a session where it must not, fails.
     """
@@ -132,20 +140,17 @@ def opened_tabs(browser: Any) -> Callable[[str], AbstractContextManager[Callable
         def open_(
             width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800, **further: Any
         ) -> Visit:
-            context = browser.new_context(
-                viewport={"width": width, "height": height},
-                locale=locale,
-                color_scheme="dark" if dark else "light",
-                **further,
-            )
-            opened.append(Visit.of(context.new_page(), url))
+            page = windows.tab(width, height, locale=locale, dark=dark, **further)
+            opened.append(Visit.of(page, url))
             opened[-1].go()
             return opened[-1]
 
-        yield open_
-        found = [each for tab in opened for each in tab.faults()]
-        for tab in opened:
-            tab.page.context.close()
+        found = []
+        try:
+            yield open_
+            found += [each for tab in opened for each in tab.faults()]
+        finally:
+            found += windows.close(*(tab.page for tab in opened))
         assert found == []
 
     return opened_tabs_

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from console.fake.server import FakeServer
 from tests.console.browser.visit import Visit
+from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
 OVERVIEW, MAP, MEMBERS, EVENTS = (
@@ -44,7 +45,7 @@ Open = Callable[..., Visit]
 
 
 @contextmanager
-def tabs(browser: Any, fake: FakeServer) -> Iterator[Open]:
+def tabs(windows: Windows, fake: FakeServer) -> Iterator[Open]:
     """Open tabs and sign in. A page that throws, breaks the policy, or keeps a token where it must not, fails.
 
     The function `open_` takes the place, the width, the pixels of the device for one CSS pixel, whether the browser's
@@ -60,10 +61,7 @@ def tabs(browser: Any, fake: FakeServer) -> Iterator[Open]:
         clocked: bool = False,
         prepare: Callable[[Any], None] = lambda page: None,
     ) -> Visit:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, locale="en-GB", device_scale_factor=ratio
-        )
-        tab = Visit.of(context.new_page(), fake.url)
+        tab = Visit.of(windows.tab(width, 900, ratio=ratio, own=clocked), fake.url)
         opened.append(tab)
         if clocked:
             tab.page.clock.install()
@@ -72,10 +70,12 @@ def tabs(browser: Any, fake: FakeServer) -> Iterator[Open]:
         tab.sign_in("any text")
         return tab
 
-    yield open_
-    found = [each for tab in opened for each in tab.faults()]
-    for tab in opened:
-        tab.page.context.close()
+    found = []
+    try:
+        yield open_
+        found += [each for tab in opened for each in tab.faults()]
+    finally:
+        found += windows.close(*(tab.page for tab in opened))
     assert found == []
 
 

@@ -52,7 +52,7 @@ def asks_again(tab: Visit, before: int) -> bool:
 def jobs(opened_tabs: Any, examples_url: str) -> Iterator[Visit]:
     """A tab with the list of jobs, whose clock is stopped."""
     with opened_tabs(examples_url) as open_:
-        tab = open_()
+        tab = open_(own=True)
         answer_with_examples(tab.page)
         tab.page.add_init_script(MIDDLE)
         tab.page.clock.install()

@@ -27,6 +27,7 @@ from tests.console.browser.fake_fleet import (
     tabs,
 )
 from tests.console.browser.visit import Visit
+from tests.console.browser.windows import Windows
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
 SIZE = Size(instances=400, jobs=40, events_a_second=0)
@@ -54,9 +55,9 @@ def fake(clock: StandingClock) -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def open_(browser: Any, fake: FakeServer) -> Iterator[Open]:
+def open_(windows: Windows, fake: FakeServer) -> Iterator[Open]:
     """Opens tabs."""
-    with tabs(browser, fake) as opens:
+    with tabs(windows, fake) as opens:
         yield opens
 
 

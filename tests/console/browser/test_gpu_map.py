@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from console.fake.model import Size
 from console.fake.server import FakeServer, running
 from tests.console.browser.conftest import VIOLATIONS, Visit
 from tests.console.browser.test_large_fleet import canvas, inked, of_colour
+from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
@@ -27,17 +27,15 @@ def fake() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def tab(browser: Any, fake: FakeServer) -> Iterator[Visit]:
+def tab(windows: Windows, fake: FakeServer) -> Iterator[Visit]:
     """A tab with the console, before the sign-in. A page that throws, or breaks the Content Security Policy, fails."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
-    context.add_init_script(VIOLATIONS)
-    visit = Visit(context.new_page(), fake.url)
+    visit = Visit(windows.tab(1280, 900), fake.url)
+    visit.page.add_init_script(VIOLATIONS)
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     visit.page.on("request", lambda request: visit.requests.append((request.method, request.url, request.headers)))
     visit.go()
     yield visit
-    found = visit.violations()
-    context.close()
+    found = [*visit.violations(), *windows.close(visit.page)]
     assert (found, visit.errors) == ([], [])
 
 

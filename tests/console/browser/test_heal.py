@@ -145,7 +145,7 @@ def test_no_secret_is_in_the_archive_of_the_recovery(healed: Healed) -> None:
 
 def test_the_incident_tells_its_story(visit: Callable[..., Visit], deployment: Deployment, healed: Healed) -> None:
     """On its page, as Markdown, and on the timeline of the job that it interrupted."""
-    tab = visit()
+    tab = visit(own=True)
     page = tab.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=deployment.console_url)
     tab.go("#/incidents?state=closed")

@@ -28,6 +28,7 @@ from tests.console.browser.fake_fleet import (
     tabs,
 )
 from tests.console.browser.visit import Visit
+from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.console]
@@ -51,9 +52,9 @@ def fake(clock: StandingClock) -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def visit(browser: Any, fake: FakeServer) -> Iterator[Open]:
+def visit(windows: Windows, fake: FakeServer) -> Iterator[Open]:
     """Opens tabs and signs in."""
-    with tabs(browser, fake) as opens:
+    with tabs(windows, fake) as opens:
         yield opens
 
 
@@ -237,11 +238,9 @@ def test_the_fleet_page_holds_few_elements_and_reads_no_records(visit: Open) -> 
 @pytest.mark.parametrize(
     ("dark", "locale", "width"), [(False, "en-GB", 1280), pytest.param(True, "zh-CN", 390, marks=pytest.mark.full)]
 )
-def test_both_pages_follow_wcag(browser: Any, fake: FakeServer, dark: bool, locale: str, width: int) -> None:
+def test_both_pages_follow_wcag(windows: Windows, fake: FakeServer, dark: bool, locale: str, width: int) -> None:
     """No finding of axe at level AA of WCAG 2.2, with the focus on the map."""
-    scheme = "dark" if dark else "light"
-    context = browser.new_context(viewport={"width": width, "height": 900}, locale=locale, color_scheme=scheme)
-    tab = Visit(context.new_page(), fake.url)
+    tab = Visit(windows.tab(width, 900, locale=locale, dark=dark), fake.url)
     tab.go()
     tab.sign_in("any text")
     for place in ("#/", "#/fleet"):
@@ -255,4 +254,4 @@ def test_both_pages_follow_wcag(browser: Any, fake: FakeServer, dark: bool, loca
             "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
         )
         assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
-    context.close()
+    assert windows.close(tab.page) == []

@@ -56,7 +56,7 @@ def test_the_watch_for_markup_can_fail(examples: Callable[..., Visit]) -> None:
         }""",
         MARKUP,
     )
-    tab.page.wait_for_timeout(50)
+    tab.page.wait_for_function("() => window.__violations.length > 0")
     found = list(tab.violated)
     tab.violated.clear()
     assert any("trusted-types" in each for each in found), found

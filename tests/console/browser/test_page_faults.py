@@ -168,7 +168,7 @@ def test_a_page_of_an_older_build_asks_for_a_reload(visit: Visiting) -> None:
 
 def test_a_page_whose_file_cannot_be_reached_says_so(visit: Visiting) -> None:
     """It waits for the connection. Older browsers keep the failure of an import: a reload is offered then."""
-    tab = visit()
+    tab = visit(own=True)
     tab.page.context.set_offline(True)
     tab.go("#/diagnose")
     tab.page.get_by_text("This part could not be loaded. Trying again.").wait_for()
@@ -211,7 +211,7 @@ def test_a_queue_that_nobody_writes_is_called_old(visit: Visiting) -> None:
 
 def test_the_dialog_of_an_order_outlives_the_list(visit: Visiting) -> None:
     """The jobs have left the list meanwhile; the dialog still shows what was chosen, and sends it."""
-    tab = visit()
+    tab = visit(own=True)
     tab.page.clock.install()
     answer(tab, "/jobs", {"jobs": [row()], "next_cursor": None, "unreadable": []}, {"jobs": [], "next_cursor": None})
     posts = answer(tab, "/cancel", job(status="CANCELED"))
@@ -271,7 +271,7 @@ def test_the_dialog_of_the_limits_stays_until_they_are_saved(visit: Visiting) ->
 
 def test_a_log_that_will_not_appear_is_asked_for_once(visit: Visiting) -> None:
     """The attempt is over. While it runs, its log may appear."""
-    tab = visit()
+    tab = visit(own=True)
     tab.page.clock.install()
     seen = answer(tab, "/logs", problem(404, "rank 0 of attempt 1 has no known task"))
     answer(tab, f"/jobs/{JOB_ID}", job(status="RUNNING", attempt=2))
@@ -286,7 +286,7 @@ def test_a_log_that_will_not_appear_is_asked_for_once(visit: Visiting) -> None:
 
 def test_a_log_waits_as_long_as_the_api_asks(visit: Visiting) -> None:
     """`Retry-After` holds for the log, too."""
-    tab = visit()
+    tab = visit(own=True)
     tab.page.clock.install()
     lines = {"lines": [{"at": None, "text": "step 1"}], "next_cursor": None}
     seen = answer(tab, "/logs", {**BUSY, "headers": {"Retry-After": "300"}}, lines)

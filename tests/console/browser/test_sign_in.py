@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.console]
 
 def test_the_token_is_exchanged_and_forgotten(visit: Callable[..., Visit], deployment: Deployment) -> None:
     """It stands in one header of one request; the session stands in later headers and in the tab's storage."""
-    tab, token = visit(), deployment.state["operator_token"]
+    tab, token = visit(own=True), deployment.state["operator_token"]
     tab.sign_in(token)
     tab.page.locator("main h1").wait_for()
     with_token = [url for _, url, headers in tab.requests if token in str(headers)]
@@ -28,7 +28,7 @@ def test_the_token_is_exchanged_and_forgotten(visit: Callable[..., Visit], deplo
 
 def test_a_wrong_token_is_refused_in_words(visit: Callable[..., Visit]) -> None:
     """The server's sentence is shown, and the page stays."""
-    tab = visit()
+    tab = visit(own=True)
     tab.page.locator("input[name=token]").fill("wrong")
     tab.page.locator("form button[type=submit]").click()
     alert = tab.page.get_by_role("alert")
@@ -39,7 +39,7 @@ def test_a_wrong_token_is_refused_in_words(visit: Callable[..., Visit]) -> None:
 
 def test_signing_out_leads_back_to_the_same_place(visit: Callable[..., Visit], deployment: Deployment) -> None:
     """The address stays, so the next sign-in opens the page that was open."""
-    tab = visit()
+    tab = visit(own=True)
     tab.go("#/jobs?user=ana")
     tab.sign_in(deployment.state["operator_token"], viewer=True)
     assert "(viewer)" in tab.page.locator("header.bar").inner_text()
