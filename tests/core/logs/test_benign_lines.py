@@ -20,6 +20,7 @@ from benchmarks.fault_cases.case import AT_S, TOPOLOGY, FaultCase
 from benchmarks.fault_cases.catalogue import fault_cases
 from tests.aws.records import NOW
 from tests.core.logs.failed_gangs import GANGS, MOE_NOTE, PLAN, RANKS, TIMEOUT, found_in
+from tests.tiers import examples
 
 NOTES = (
     MOE_NOTE,
@@ -67,6 +68,7 @@ INSERTED = st.lists(
 
 
 @pytest.mark.parametrize("name", GANGS)
+@examples(0.5)
 @given(notes=INSERTED)
 def test_no_benign_line_changes_what_follows_from_the_logs(name: str, notes: list[tuple[int, float, str, int]]) -> None:
     """At any place of the log of any rank, also between the frames of a traceback."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.logs.pattern_texts import repeats_within_repeats, wordings
-from tests.tiers import sampled
+from tests.tiers import sampled, scaled
 
 ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 TABLES = (*SIGNATURES, *FINE, *ADVICE)
@@ -110,6 +110,8 @@ def test_no_text_breaks_it(before: list[str | bytes], after: list[str | bytes]) 
 
 WORDS = "error nccl cuda timeout failed xid: 7 ecc nan loss: gpu connection reset checkpoint no space left oom killed "
 MEGABYTE = 1 << 20
+MADE_TO_BE_SLOW = scaled(fast=MEGABYTE // 4, default=MEGABYTE // 4, full=MEGABYTE)
+"""Characters of a log that was made to be slow."""
 
 
 @pytest.mark.slow
@@ -122,7 +124,7 @@ MEGABYTE = 1 << 20
 def test_a_megabyte_made_to_be_slow_is_as_many_searches_as_it_has_lines(unit: str) -> None:
     """Each line is cut, and compared with each signature three times at most: the cost grows with the length alone."""
     text = (unit * (LINE_MAX // len(unit) + 1))[:LINE_MAX]
-    lines = [text] * (MEGABYTE // LINE_MAX)
+    lines = [text] * (MADE_TO_BE_SLOW // LINE_MAX)
     searches = classify(lines).searches
     assert searches <= 3 * len(TABLES) * len(lines)
     assert classify(lines[:8]).searches * (len(lines) // 8) == searches
