@@ -16,6 +16,8 @@ from typing import Any
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.diagnosis.observations import PreflightReport, ProgressReport
 from gpu_recovery.core.heartbeat import (
+    BY_DAEMON,
+    BY_ROLE,
     AgentCommand,
     AgentCommandKind,
     AgentReport,
@@ -41,7 +43,7 @@ from gpu_recovery_agent.sensors.activity_history import ActivityHistory
 
 from sandbox.cluster.model.instances import gpus_reset
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
-from sandbox.cluster.model.statuses import Ec2State, TaskStatus
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State, TaskStatus
 from sandbox.cluster.nvidia_smi import pci_address
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT
 from simulator.cloud.rank_course import Course, Phase, RankCourse
@@ -128,6 +130,7 @@ class Agents:
         resets: how the next resets of GPUs end: True for a reset, False for an error, None if it never ends. The last
             entry stands for all later resets. (): the agents reset no GPUs.
         resets_done: number of resets that took place.
+        as_daemons: whether the agents are tasks of a daemon service. ECS stops such a task on a draining instance.
     """
 
     def __init__(self, world: WorldView) -> None:
@@ -146,6 +149,7 @@ class Agents:
         self.hung: dict[str, tuple[datetime, Phase]] = {}
         self.resets: tuple[bool | None, ...] = ()
         self.resets_done = 0
+        self.as_daemons = False
         self.command_delays_s: tuple[float, ...] = (0.0,)
         """Seconds until a command to hold or start a rank takes effect, once for each time that it does."""
         self.lines: dict[str, ReportedRecord] = {}
@@ -181,6 +185,8 @@ class Agents:
         """Return whether the agent of the instance runs."""
         instance, fleet = self.world.cluster.instances[instance_id], self.world.fleet
         runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
+        if self.as_daemons and instance.status is ContainerInstanceStatus.DRAINING:
+            return False
         return runs and instance_id not in fleet.hung and instance_id not in self.ended
 
     def _has_news(self, task: Task) -> None:
@@ -226,8 +232,9 @@ class Agents:
         agent.sequence += 1
         report = self._compose_report(instance, agent)
         answers: list[ReportResponse] = []
+        by = BY_DAEMON if self.as_daemons else BY_ROLE
         try:
-            self.world.invocations.run(NODE_API, lambda: answers.append(self.receiver.receive(report)))
+            self.world.invocations.run(NODE_API, lambda: answers.append(self.receiver.receive(report, by=by)))
         except REFUSED:
             return
         for answer in answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +99,25 @@ def test_a_reset_that_fails_is_followed_by_a_reboot(ends: tuple[bool | None, ...
     assert until_back(world, sick)[2:] == ["RESETTING", *checked, "REBOOTING", "VERIFYING", "AVAILABLE"]
     assert (resets(world), boots(world)) == (len(checked), 1)
     assert any(why in entry.reason for entry in record(world, sick).history if entry.after == "REBOOTING")
+    world.finish(job_id)
+    assert world.until_end(job_id).status is JobStatus.SUCCEEDED
+    world.check_end()
+
+
+def test_an_agent_that_ecs_stops_on_a_draining_instance_is_asked_for_no_reset() -> None:
+    """The agent is a task of a daemon service, so the repair is a reboot at once. It waits for no agent."""
+
+    def as_daemons(world: World, sick: str) -> None:
+        assert world.agents is not None
+        world.agents.as_daemons = True
+        world.let_pass(60)
+
+    world, job_id, sick = broken(before=as_daemons)
+    assert until_back(world, sick)[2:] == ["RESETTING", "REBOOTING", "VERIFYING", "AVAILABLE"]
+    assert (resets(world), boots(world)) == (0, 1)
+    history = {entry.after: entry for entry in reversed(record(world, sick).history)}
+    assert "ECS stops its agent while the instance is drained" in history["REBOOTING"].reason
+    assert history["REBOOTING"].at - history["RESETTING"].at < timedelta(seconds=10)
     world.finish(job_id)
     assert world.until_end(job_id).status is JobStatus.SUCCEEDED
     world.check_end()

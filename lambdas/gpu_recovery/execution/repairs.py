@@ -7,7 +7,7 @@ from datetime import timedelta
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet, repair_withheld_reason
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
-from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
+from gpu_recovery.core.heartbeat import BY_DAEMON, AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, instance_of_check
 from gpu_recovery.core.instance.escalation import is_withdrawn
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
@@ -65,10 +65,15 @@ def reset_gpus(context: ExecutionContext, instance: Instance, pending: PendingCo
     if stopped_by is not None:
         return stopped_by
     beat = context.store.load_heartbeats((instance.instance_id,)).get(instance.instance_id)
+    sentence = ""
     if beat is None or not beat.resets:
         sentence = "its agent is not set up to reset GPUs"
-        ended = events.ResetEnded(at=context.now, epoch=command.epoch, done=False, sentence=sentence)
-        return _delivering(instance, ended)
+    elif BY_DAEMON in beat.heard:
+        sentence = "ECS stops its agent while the instance is drained, so the agent cannot reset GPUs"
+    if sentence:
+        return _delivering(
+            instance, events.ResetEnded(at=context.now, epoch=command.epoch, done=False, sentence=sentence)
+        )
     order_id = reset_order_id(instance.instance_id, command.epoch)
     order = AgentCommand(order_id, AgentCommandKind.RESET, "", command.epoch, RESET_GRACE_S)
     context.store.add_agent_command(instance.instance_id, order)
