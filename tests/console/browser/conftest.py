@@ -25,7 +25,7 @@ from gpu_recovery_client.api import RecoveryClient
 from sandbox import sandbox
 from tests.console.browser.examples import answer_with_examples, console_url
 from tests.console.browser.healing import Healed, watch_a_recovery
-from tests.console.browser.visit import VIOLATIONS, Visit
+from tests.console.browser.visit import VIOLATIONS, Visit, checked_visits
 from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
@@ -135,23 +135,17 @@ def opened_tabs(windows: Windows) -> Callable[[str], AbstractContextManager[Call
 
     @contextmanager
     def opened_tabs_(url: str) -> Iterator[Callable[..., Visit]]:
-        opened: list[Visit] = []
+        with checked_visits(windows) as opened:
 
-        def open_(
-            width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800, **further: Any
-        ) -> Visit:
-            page = windows.tab(width, height, locale=locale, dark=dark, **further)
-            opened.append(Visit.of(page, url))
-            opened[-1].go()
-            return opened[-1]
+            def open_(
+                width: int = 1280, locale: str = "en-GB", *, dark: bool = False, height: int = 800, **further: Any
+            ) -> Visit:
+                page = windows.tab(width, height, locale=locale, dark=dark, **further)
+                opened.append(Visit.of(page, url))
+                opened[-1].go()
+                return opened[-1]
 
-        found = []
-        try:
             yield open_
-            found += [each for tab in opened for each in tab.faults()]
-        finally:
-            found += windows.close(*(tab.page for tab in opened))
-        assert found == []
 
     return opened_tabs_
 

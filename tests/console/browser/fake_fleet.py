@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from console.fake.server import FakeServer
-from tests.console.browser.visit import Visit
+from tests.console.browser.visit import Visit, checked_visits
 from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
@@ -51,32 +51,26 @@ def tabs(windows: Windows, fake: FakeServer) -> Iterator[Open]:
     The function `open_` takes the place, the width, the pixels of the device for one CSS pixel, whether the browser's
     clock is the test's, and a function that prepares the page before it is opened.
     """
-    opened: list[Visit] = []
+    with checked_visits(windows) as opened:
 
-    def open_(
-        place: str = "#/",
-        width: int = 1280,
-        ratio: float = 1,
-        *,
-        clocked: bool = False,
-        prepare: Callable[[Any], None] = lambda page: None,
-    ) -> Visit:
-        tab = Visit.of(windows.tab(width, 900, ratio=ratio, own=clocked), fake.url)
-        opened.append(tab)
-        if clocked:
-            tab.page.clock.install()
-        prepare(tab.page)
-        tab.go(place)
-        tab.sign_in("any text")
-        return tab
+        def open_(
+            place: str = "#/",
+            width: int = 1280,
+            ratio: float = 1,
+            *,
+            clocked: bool = False,
+            prepare: Callable[[Any], None] = lambda page: None,
+        ) -> Visit:
+            tab = Visit.of(windows.tab(width, 900, ratio=ratio, own=clocked), fake.url)
+            opened.append(tab)
+            if clocked:
+                tab.page.clock.install()
+            prepare(tab.page)
+            tab.go(place)
+            tab.sign_in("any text")
+            return tab
 
-    found = []
-    try:
         yield open_
-        found += [each for tab in opened for each in tab.faults()]
-    finally:
-        found += windows.close(*(tab.page for tab in opened))
-    assert found == []
 
 
 def asked(tab: Visit) -> Counter[str]:

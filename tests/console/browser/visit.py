@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.console.browser.windows import Windows
 from tests.sandbox.patience import PATIENCE_S, wait_until
 
 SESSION_KEY = "gpu-recovery session"
@@ -217,3 +219,19 @@ def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(each, place)
     elif isinstance(value, str):
         yield place, value
+
+
+@contextmanager
+def checked_visits(windows: Windows) -> Iterator[list[Visit]]:
+    """Yield a list for the visits of a test. Close their tabs afterwards, also those of a test that has failed.
+
+    A page with a fault fails the test, and so does a tab that leaves something in its context.
+    """
+    opened: list[Visit] = []
+    found = []
+    try:
+        yield opened
+        found += [each for tab in opened for each in tab.faults()]
+    finally:
+        found += windows.close(*(tab.page for tab in opened))
+    assert found == []
