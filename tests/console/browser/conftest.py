@@ -25,11 +25,11 @@ from gpu_recovery_client.api import RecoveryClient
 from sandbox import sandbox
 from tests.console.browser.examples import answer_with_examples, console_url
 from tests.console.browser.healing import Healed, watch_a_recovery
-from tests.console.browser.visit import VIOLATIONS, Visit, checked_visits
+from tests.console.browser.visit import Visit, checked_visits
 from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
-__all__ = ["VIOLATIONS", "Deployment", "Visit", "become_idle", "offline"]
+__all__ = ["Deployment", "Visit", "become_idle", "offline"]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
 NEEDED = os.environ.get("GPU_RECOVERY_NEEDS_BROWSER") == "1"
 POLICY = {

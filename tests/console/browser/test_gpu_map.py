@@ -8,8 +8,8 @@ import pytest
 
 from console.fake.model import Size
 from console.fake.server import FakeServer, running
-from tests.console.browser.conftest import VIOLATIONS, Visit
 from tests.console.browser.test_large_fleet import canvas, inked, of_colour
+from tests.console.browser.visit import Visit, checked_visits
 from tests.console.browser.windows import Windows
 from tests.sandbox.patience import wait_until
 
@@ -28,15 +28,11 @@ def fake() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def tab(windows: Windows, fake: FakeServer) -> Iterator[Visit]:
-    """A tab with the console, before the sign-in. A page that throws, or breaks the Content Security Policy, fails."""
-    visit = Visit(windows.tab(1280, 900), fake.url)
-    visit.page.add_init_script(VIOLATIONS)
-    visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
-    visit.page.on("request", lambda request: visit.requests.append((request.method, request.url, request.headers)))
-    visit.go()
-    yield visit
-    found = [*visit.violations(), *windows.close(visit.page)]
-    assert (found, visit.errors) == ([], [])
+    """A tab with the console, before the sign-in."""
+    with checked_visits(windows) as opened:
+        opened.append(Visit.of(windows.tab(1280, 900), fake.url))
+        opened[-1].go()
+        yield opened[-1]
 
 
 def asked_with_gpus(tab: Visit) -> int:
