@@ -47,7 +47,7 @@ PROGRAMS = (
         for name, first in FIRST_USE.items()
     }
     | {"node_api": "import node_api; node_api.api()", "job_api": "import job_api; job_api.dependencies()"}
-    | {"job_api with a body": f"import job_api; job_api.dependencies(); {SUBMISSION}"}
+    | {"job_api with a submission": f"import job_api; job_api.dependencies(); {SUBMISSION}"}
 )
 """The programs of the cold start benchmark: the import of a handler and the creation of its first clients.
 

@@ -18,7 +18,7 @@ AT_FIRST_USE = (
     "gpu_recovery.job_api.models.job_spec",
     "gpu_recovery.job_api.models.requests",
     "gpu_recovery.job_api.diagnosis_answers",
-    "gpu_recovery.core.queue.place",
+    "gpu_recovery.job_api.yaml_reader",
     "gpu_recovery.scheduler.schedule",
 )
 """Modules that only some requests need. Such a request imports them."""

@@ -1,10 +1,11 @@
 """Fork server for the processes that run Python functions: each is a copy of a process that has imported boto3.
 
 A function's process that starts as a new interpreter spends more than half of its processor time on the import of
-boto3 and on the parsing of botocore's data. The copies have both already. They share no state: each has the
-environment, the working directory, the pipes and the script that MiniStack would have given to a new interpreter.
+boto3 and on the parsing of botocore's data. The copies have both already. Each has the environment, the working
+directory, the pipes and the script that MiniStack would have given to a new interpreter.
 
-The server imports nothing that a function brings along: no package of this repository, and no package of the layer.
+The server imports no package of this repository. Two things differ from new interpreters: all processes have one hash
+seed, and they have the boto3, and the packages that it imports, of this environment.
 
 `ForkServer` is for MiniStack's process. This file, run as a script, is the server. A request is one packet with a JSON
 object and four file descriptors: the three standard streams, and a socket on which the server reports the pid, and the
@@ -34,8 +35,8 @@ LOST = -int(signal.SIGKILL)
 """Exit code of a process whose server has ended before it."""
 SERVICES = ("dynamodb", "ecs", "ec2", "s3", "sqs", "events", "sns")
 """Services whose description the server parses: most functions use several of them."""
-AT_START = "PYTHON"
-"""Beginning of the variables that an interpreter reads when it starts. A fork cannot obey another value."""
+AT_START = ("PYTHON", "LANG", "LC_", "LD_")
+"""Beginnings of the variables that a process reads when it starts. A fork cannot obey another value."""
 
 
 # -- in MiniStack's process --------------------------------------------------------------------------------------------
@@ -52,29 +53,34 @@ class ForkedProcess:
         returncode: as in `subprocess.Popen`.
     """
 
-    def __init__(self, server: socket.socket, request: Mapping[str, Any]) -> None:
+    def __init__(self, server: socket.socket, packet: bytes) -> None:
         theirs, ours = [], []
         for reads in (True, False, False):
             read, write = os.pipe()
             theirs.append(read if reads else write)
             ours.append(write if reads else read)
         self._report, report = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        packet = json.dumps(request).encode()
-        if len(packet) > REQUEST_BYTES_MAX:
-            raise ValueError(f"the request for a process has {len(packet)} bytes, more than {REQUEST_BYTES_MAX}")
-        try:
-            socket.send_fds(server, [packet], [*theirs, report.fileno()])
-        finally:
-            report.close()
-            for descriptor in theirs:
-                os.close(descriptor)
         self._lines = self._report.makefile("r", encoding="ascii")
         self._lock = threading.Lock()
         self.stdin, self.stdout, self.stderr = map(os.fdopen, ours, ("w", "r", "r"), (1, 1, 1))
         self.returncode: int | None = None
+        try:
+            socket.send_fds(server, [packet], [*theirs, report.fileno()])
+        except OSError:
+            self._close()
+            raise
+        finally:
+            report.close()
+            for descriptor in theirs:
+                os.close(descriptor)
         self.pid = int(self._lines.readline() or 0)
         if not self.pid:
-            raise OSError("the fork server has ended")
+            self._close()
+            raise OSError("the fork server has forked no process")
+
+    def _close(self) -> None:
+        for each in (self.stdin, self.stdout, self.stderr, self._lines, self._report):
+            each.close()
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""
@@ -113,7 +119,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The server, started with the first process.
+    """The server. It is started with the first process at the latest, and again if it has ended.
 
     Attributes:
         process: the process of the server; None before its start.
@@ -127,6 +133,8 @@ class ForkServer:
     def start(self) -> socket.socket:
         """Start the server, unless it runs, and return the socket for requests."""
         with self._lock:
+            if self._socket and self.process and self.process.poll() is not None:
+                self.close()
             if self._socket is None:
                 self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
@@ -148,9 +156,14 @@ class ForkServer:
             command: the program and its arguments.
             how: further arguments of `subprocess.Popen`.
         """
-        environment, piped = how.get("env") or {}, [how.get(name) for name in ("stdin", "stdout", "stderr")]
+        environment, folder = how.get("env"), how.get("cwd")
+        piped = [how.get(name) for name in ("stdin", "stdout", "stderr")]
+        packet = json.dumps({"script": command[-1], "cwd": str(folder), "environment": environment}).encode()
         is_forkable = (
             sys.platform == "linux"
+            and environment is not None
+            and folder is not None
+            and len(packet) <= REQUEST_BYTES_MAX
             and piped == [subprocess.PIPE] * 3
             and command[0] == sys.executable
             and len(command) == 2  # the interpreter and a script
@@ -158,8 +171,7 @@ class ForkServer:
         )
         if not is_forkable:
             return subprocess.Popen(command, **how)
-        request = {"script": command[1], "cwd": str(how["cwd"]), "environment": dict(environment)}
-        return ForkedProcess(self.start(), request)
+        return ForkedProcess(self.start(), packet)
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -223,7 +235,12 @@ class Server:
         packet, descriptors, _, _ = socket.recv_fds(self._requests, REQUEST_BYTES_MAX, 4)
         if not packet:
             os._exit(0)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes: the request gets no pid, and the server goes on
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return None
         if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -237,7 +254,8 @@ class Server:
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         self._reports[pid] = socket.socket(fileno=descriptors[3])
-        self._reports[pid].sendall(f"{pid}\n".encode())
+        with contextlib.suppress(OSError):  # nobody waits for it any more
+            self._reports[pid].sendall(f"{pid}\n".encode())
         return None
 
 

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import zipfile
@@ -100,8 +101,10 @@ def processes_are_forked() -> None:
     """Fork the processes of Python functions from a server that has imported boto3. See `fork_server`.
 
     Plain MiniStack starts a new interpreter for each. On AWS a function waits for its start just as well, but not on
-    the processors of this computer.
+    the processors of this computer. Only Linux has what this needs; elsewhere each process is a new interpreter.
     """
+    if sys.platform != "linux":
+        return
     server = ForkServer()
     server.start()
     lambda_runtime.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": server.popen})

@@ -29,11 +29,13 @@ from tests.tiers import scaled
 
 
 def costs_of(slower: float = 1) -> Costs:
-    """What calls take usually, times `slower`. So few records take as long as many."""
+    """Return 50 ms for a call of ECS and EC2 and 10 ms for a call of DynamoDB, times `slower`, and AWS's rate limits.
+
+    With slower calls few records take as long as many.
+    """
     return Costs(call_s=0.05 * slower, store_s=0.01 * slower)
 
 
-"""50 ms for a call of ECS and EC2, 10 ms for a call of DynamoDB, and the rate limits of AWS."""
 RECONCILER_S = TIMEOUT_S["reconciler"]
 
 
@@ -113,7 +115,7 @@ def test_polls_that_are_due_together_end_in_a_third_of_the_time_and_after_the_re
     assert due(world) == []
 
 
-def test_five_hundred_jobs_that_are_due_together_are_polled_in_a_third_of_the_time(
+def test_jobs_that_are_due_together_are_polled_in_a_third_of_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each of them has its own calls, side by side. The fewer jobs, the longer a call: one by one takes as long."""

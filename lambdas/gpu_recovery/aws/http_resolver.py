@@ -102,7 +102,7 @@ def _answer_errors(app: APIGatewayHttpResolver, dependencies: Callable[[], Depen
 
 
 def _has_path(path: str, asked: str) -> bool:
-    """Return whether the path that is asked for is that of a route. No part of it has a slash."""
+    """Return whether the path that is asked for is that of a route. An id in it has no slash."""
     return re.fullmatch(re.sub(r"<\w+>", "[^/]+", path), asked) is not None
 
 

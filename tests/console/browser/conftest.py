@@ -121,9 +121,11 @@ def healed(browser: Any, deployment: Deployment, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def windows(browser: Any) -> Windows:
+def windows(browser: Any) -> Iterator[Windows]:
     """The contexts that tests share."""
-    return Windows(browser)
+    made = Windows(browser)
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="session")

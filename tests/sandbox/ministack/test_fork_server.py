@@ -114,7 +114,7 @@ def test_it_has_pipes_of_its_own_and_an_exit_code(server: ForkServer, script: Pa
 
 
 def test_a_server_that_ends_is_told_as_the_end_of_its_processes(script: Path) -> None:
-    """Nobody waits for them for ever. They end with their standard input."""
+    """Nobody waits for them for ever. They end with their standard input. The next process has a new server."""
     server = ForkServer()
     process = started(server, script)
     process.stdout.readline()
@@ -123,12 +123,17 @@ def test_a_server_that_ends_is_told_as_the_end_of_its_processes(script: Path) ->
     assert process.wait(PATIENCE_S) == LOST
     process.stdin.close()
     wait_until(lambda: process.stdout.read() == "")
+    server.process.wait(PATIENCE_S)
+    after = started(server, script)
+    assert json.loads(after.stdout.readline())["ppid"] == server.process.pid
+    after.stdin.close()
+    assert after.wait(PATIENCE_S) == 0
     server.close()
 
 
 def test_what_cannot_be_forked_is_a_new_interpreter(server: ForkServer, script: Path) -> None:
-    """Another program, and an interpreter that reads other variables at its start."""
-    for variables in ({"PYTHONSAFEPATH": "1"}, {"PYTHONHASHSEED": "1"}):
+    """An interpreter that reads other variables at its start, and a request that is too large for a packet."""
+    for variables in ({"PYTHONSAFEPATH": "1"}, {"LC_ALL": "C"}, {"A": "a" * 110_000, "B": "b" * 110_000}):
         process = started(server, script, **variables)
         shown = json.loads(process.stdout.readline())
         assert isinstance(process, subprocess.Popen) and shown["ppid"] == os.getpid()

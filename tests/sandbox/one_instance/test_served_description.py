@@ -36,10 +36,11 @@ def known(state: dict[str, Any]) -> dict[str, str]:
 def test_the_deployed_api_answers_as_it_describes_itself(
     state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, weight: float
 ) -> None:
-    """Requests made of the description that it serves, to every operation, half of them about what there is.
+    """Requests made of the description that it serves, to every operation.
 
-    A single request is about what there is. Status, kind and shape of each answer are in the description, and none is
-    5xx.
+    In the default tier the roles viewer and user send one request each, about a job and an instance that there are. Of
+    the requests of the operator half are about these. Status, kind and shape of each answer are in the description, and
+    none is 5xx.
     """
     from tests.fuzz.described_api import CHECKS, operations  # noqa: PLC0415
 

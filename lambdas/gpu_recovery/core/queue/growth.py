@@ -81,11 +81,11 @@ def _suits(queue: GroupQueue, host_id: str, job: RunningJob, coming: int | None 
         coming: GPUs that a warm spare releases there; None if the job can have the host now.
     """
     host = queue.hosts.hosts.get(host_id)
-    if host is None or not host.usable:
+    if host is None or not host.usable or not may_take(host, job):
         return False
-    return suits(host, job, job.gpus if coming is None else host.free + coming)
+    return coming is None or host.free + coming >= job.gpus
 
 
-def suits(host: Host, job: RunningJob, free: int) -> bool:
-    """Return whether the job may grow onto the host if it has `free` free GPUs."""
-    return free >= job.gpus and host.host_id not in job.hosts and not is_avoided(host, job.avoids)
+def may_take(host: Host, job: RunningJob) -> bool:
+    """Return whether the job may grow onto the host once enough of its GPUs are free."""
+    return host.host_id not in job.hosts and not is_avoided(host, job.avoids)

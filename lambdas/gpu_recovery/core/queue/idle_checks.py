@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.queue.growth import may_grow, suits
+from gpu_recovery.core.queue.growth import may_grow, may_take
 from gpu_recovery.core.queue.snapshot import (
     Assignment,
     CheckToStop,
@@ -180,7 +180,7 @@ def _needs_of_growths(
         more = growth.width - widths.get(job.job_id, job.nodes)
         if job.group not in closed and more > 0:
             others = (host for host in snapshot.hosts if host.group == job.group and host.host_id not in taken)
-            fitting = (host for host in others if suits(host, job, host.free_after_check))
+            fitting = (host for host in others if host.free_after_check >= job.gpus and may_take(host, job))
             # A host whose check is being stopped comes first, so that no further check is stopped.
             chosen = sorted(fitting, key=lambda host: (host.check_id != "", host.lemon, host.host_id))[:more]
             needs |= {job.job_id: [host.host_id for host in chosen]} if chosen else {}
