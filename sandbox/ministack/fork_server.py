@@ -199,7 +199,7 @@ def preload() -> None:
     botocore.loaders.JSONFileLoader.load_file = load_file  # type: ignore[method-assign]
     session = boto3.session.Session("none", "none", region_name="us-east-1")
     for service in SERVICES:
-        session.client(service)
+        session.client(service)  # type: ignore[call-overload]
 
 
 class Server:
