@@ -23,6 +23,8 @@ ENDS: tuple[tuple[bool | None, ...], ...] = ((True,), (True,), (False, True), (N
 """How the resets of a run end, as in `Agents.resets`."""
 CURES = ("reset", "reset", "reboot", "never")
 FAULTS_MAX = 4
+DAEMONS = 0.5
+"""Share of the runs whose agents are tasks of a daemon service."""
 
 Draw = random.Random
 
@@ -59,13 +61,14 @@ def _faults(draw: Draw) -> tuple[TimedFault, ...]:
 
 
 def resets_of(seed: int) -> Callable[[World], None]:
-    """Return what decides how the resets of the seed's run end, until `quiet_s`."""
+    """Return what decides how the resets of the seed's run end, until `quiet_s`, and how its agents run."""
     draw = Draw(f"ends of resets {seed}")
 
     def begin(world: World) -> None:
         assert world.agents is not None
         agents = world.agents
         agents.resets = draw.choice(ENDS)
+        agents.as_daemons = draw.random() < DAEMONS
         world.timeline.after(generator.QUIET_S, lambda: setattr(agents, "resets", (True,)))
 
     return begin

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery import fleet_controls
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
@@ -104,16 +105,61 @@ def test_a_reset_that_fails_is_followed_by_a_reboot(ends: tuple[bool | None, ...
     world.check_end()
 
 
-def test_an_agent_that_ecs_stops_on_a_draining_instance_is_asked_for_no_reset() -> None:
-    """The agent is a task of a daemon service, so the repair is a reboot at once. It waits for no agent."""
+def as_daemons(world: World, sick: str) -> None:
+    """Let the agents be tasks of a daemon service, which ECS stops on an instance that is DRAINING."""
+    assert world.agents is not None
+    world.agents.as_daemons = True
+    world.let_pass(60)
 
-    def as_daemons(world: World, sick: str) -> None:
-        assert world.agents is not None
-        world.agents.as_daemons = True
-        world.let_pass(60)
 
+def test_an_agent_that_is_a_daemon_of_ecs_resets_the_gpus() -> None:
+    """The repair waits for the job and for the reset without a drain, so ECS does not stop the agent."""
     world, job_id, sick = broken(before=as_daemons)
-    assert until_back(world, sick)[2:] == ["RESETTING", "REBOOTING", "VERIFYING", "AVAILABLE"]
+    assert until_back(world, sick) == ["AVAILABLE", "CHECKING", "RESETTING", "VERIFYING", "AVAILABLE"]
+    assert (resets(world), boots(world)) == (1, 0)
+    assert not record(world, sick).drained
+    world.finish(job_id)
+    assert world.until_end(job_id).status is JobStatus.SUCCEEDED
+    world.check_end()
+
+
+def test_a_daemon_runs_on_while_a_reset_waits_for_another_job() -> None:
+    """Two jobs share the instance. The repair waits until the second job has left, without a drain."""
+    world = World(instances=1, policy=POLICY, agents=True)
+    assert world.agents is not None
+    world.agents.resets = (True,)
+    jobs = [world.submit(nnodes=1, gpus=4) for _ in range(2)]
+    for job_id in jobs:
+        world.until_status(job_id, JobStatus.RUNNING)
+    sick = world.ranks(jobs[0])[0].instance_id
+    as_daemons(world, sick)
+    world.break_gpu(world.cluster.instances[sick], "xid119", CuredBy.RESET)
+    world.until(lambda: record(world, sick).held is not None, "the repair is not held")
+    assert "must leave it first" in record(world, sick).reason and not record(world, sick).drained
+    world.until(lambda: record(world, sick).status is InstanceStatus.AVAILABLE, "it does not work again")
+    assert statuses(world, sick)[-4:] == ["QUARANTINED", "RESETTING", "VERIFYING", "AVAILABLE"]
+    assert (resets(world), boots(world)) == (1, 0)
+    for job_id in jobs:
+        world.until_status(job_id, JobStatus.RUNNING)
+        world.finish(job_id)
+        assert world.until_end(job_id).status is JobStatus.SUCCEEDED
+    world.check_end()
+
+
+def test_an_agent_that_ecs_stopped_on_a_draining_instance_is_asked_for_no_reset() -> None:
+    """A pause holds the repair, so the instance is drained and its daemon ends. After the pause it is rebooted."""
+
+    def paused(world: World, sick: str) -> None:
+        as_daemons(world, sick)
+        fleet_controls.pause(world.recovery, "ada", "looking into something")
+
+    world, job_id, sick = broken(before=paused)
+    world.until(lambda: record(world, sick).held is not None, "the repair is not held")
+    assert record(world, sick).drained
+    world.let_pass(120)
+    fleet_controls.unpause(world.recovery)
+    world.until(lambda: record(world, sick).status is InstanceStatus.AVAILABLE, "it does not work again")
+    assert statuses(world, sick)[-4:] == ["RESETTING", "REBOOTING", "VERIFYING", "AVAILABLE"]
     assert (resets(world), boots(world)) == (0, 1)
     history = {entry.after: entry for entry in reversed(record(world, sick).history)}
     assert "ECS stops its agent while the instance is drained" in history["REBOOTING"].reason

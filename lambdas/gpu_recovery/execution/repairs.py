@@ -10,7 +10,7 @@ from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, Healt
 from gpu_recovery.core.heartbeat import BY_DAEMON, AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id, instance_of_check
 from gpu_recovery.core.instance.escalation import is_withdrawn
-from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, RankOnInstance
 from gpu_recovery.core.job.adoption import task_identity
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import TaskFact
@@ -68,7 +68,7 @@ def reset_gpus(context: ExecutionContext, instance: Instance, pending: PendingCo
     sentence = ""
     if beat is None or not beat.resets:
         sentence = "its agent is not set up to reset GPUs"
-    elif BY_DAEMON in beat.heard:
+    elif BY_DAEMON in beat.heard and (instance.drained or instance.ecs_status == EcsStatus.DRAINING):
         sentence = "ECS stops its agent while the instance is drained, so the agent cannot reset GPUs"
     if sentence:
         return _delivering(

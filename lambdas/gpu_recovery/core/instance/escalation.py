@@ -221,8 +221,7 @@ def hold(
     held = replace(_with_timeout_from(present, instance, why, context), sentence=why, told=(*already_asked, *to_ask))
     leave = tuple(_ask_to_leave(instance, need, job_id, context) for job_id in to_ask)
     reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} is blocked: {why}"
-    # A further poll of a held repair adds no command: commands that are not carried out would pile up.
-    drain_changes, draining = drain(instance) if instance.status is not InstanceStatus.QUARANTINED else ({}, ())
+    drain_changes, draining = _drain_for_hold(instance, need, waits_for_jobs=bool(claiming) and not blocked)
     held_changes = {
         "need": need,
         "held": held,
@@ -237,6 +236,25 @@ def hold(
         {**drain_changes, **changes, **held_changes},
         (*orders, *draining, *leave),
     )
+
+
+def _drain_for_hold(
+    instance: Instance, need: RepairNeed, *, waits_for_jobs: bool
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return the changes and commands that drain an instance whose repair is held; none if it is drained already.
+
+    A reset needs the node agent, which ECS stops on a drained instance if the agent is a daemon. So the instance is not
+    drained while a reset only waits until the jobs have left.
+
+    Args:
+        waits_for_jobs: only jobs on the instance block the repair.
+    """
+    if need.rung is RepairLevel.RESET and waits_for_jobs:
+        return {}, ()
+    # A further poll of a held repair adds no command: commands that are not carried out would pile up.
+    if instance.status is InstanceStatus.QUARANTINED and instance.drained:
+        return {}, ()
+    return drain(instance)
 
 
 def _retry_interval_s(context: DecisionContext) -> int:
@@ -361,16 +379,18 @@ def repair(
     changes: dict[str, Any],
     orders: tuple[Any, ...],
 ) -> Step:
-    """Drain the instance, then reset its GPUs, reboot or replace it.
+    """Reset the GPUs of the instance, or drain the instance and then reboot or replace it.
 
-    The epoch rises, so that a placement or a command from before the repair is refused. The stored claims stay.
+    A reset does not drain the instance, because ECS stops an agent there that is a daemon. The driver refuses a reset
+    under a process. The epoch rises, so that a placement or a command from before the repair is refused. The stored
+    claims stay.
     """
     epoch = instance.epoch + 1
     status, order, limit = _REPAIRS[need.rung]
     timed = replace(reboot, deadline_at=reboot.deadline_at or context.now + duration(limit(context.policy)))
     resets = need.rung is RepairLevel.RESET
     begun = {"reset_at": context.now} if resets else {"reboots": (*_recent(instance, context), context.now)}
-    drain_changes, draining = drain(instance)
+    drain_changes, draining = ({}, ()) if resets else drain(instance)
     all_changes = {
         **drain_changes,
         **changes,
