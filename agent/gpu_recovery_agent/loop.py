@@ -7,7 +7,6 @@ Child processes with a deadline read every source that may block forever, and a 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace

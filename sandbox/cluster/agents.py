@@ -1,5 +1,7 @@
 """Node agents of the instances: one process each, which starts with the boot of its instance and ends with it.
 
+A shutdown of the instance ends its agent as systemd ends a service: SIGTERM, then SIGKILL after a grace.
+
 No agent runs before the tokens exist. The deployment issues the tokens, and the cluster starts before the deployment.
 """
 
@@ -57,6 +59,7 @@ class NodeAgents:
         self._tokens: Mapping[str, str] = {}
         self._gpu_reset = False
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._suspended: set[str] = set()
 
     def enable(self, api_url: str, tokens: Mapping[str, str], gpu_reset: bool) -> None:
         """Set the tokens by instance id, and the API that the agents report to. `begin` then starts an agent.
@@ -90,9 +93,18 @@ class NodeAgents:
         """Stop the agent's process with SIGSTOP: it exists and sends no report until the instance boots again."""
         if instance_id in self._running:
             self._running[instance_id].send_signal(signal.SIGSTOP)
+            self._suspended.add(instance_id)
+
+    def shut_down(self, instance_id: str) -> bool:
+        """Ask the agent to end, with SIGTERM. Return whether it can hear that: a suspended agent cannot."""
+        if self.pid(instance_id) is None or instance_id in self._suspended:
+            return False
+        self._running[instance_id].send_signal(signal.SIGTERM)
+        return True
 
     def end(self, instance_id: str) -> None:
         """Kill the agent, as a power loss of its instance does."""
+        self._suspended.discard(instance_id)
         if process := self._running.pop(instance_id, None):
             process.kill()
             process.wait()

@@ -37,7 +37,8 @@ class ClusterTimings:
     """Durations of the cluster's steps, in seconds. A real cluster takes minutes for most of these steps."""
 
     start_s: float = 0.1  # from the placement to the process
-    down_s: float = 1.0  # from the request of a reboot, stop or terminate until the instance is off
+    down_s: float = 1.0  # from the request of a reboot, stop or terminate until the instance shuts down
+    shutdown_s: float = 10.0  # upper bound from SIGTERM to SIGKILL of the node agent: TimeoutStopSec of its unit
     boot_s: float = 3.0  # from off until the agent has reconnected
     spot_notice_s: float = 5.0  # two minutes on AWS
     stop_timeout_max_s: float = STOP_TIMEOUT_S  # upper bound of every container's stopTimeout

@@ -1,6 +1,8 @@
 """Power timelines of an instance (reboot, stop, start, terminate, Spot interruption), and fault injection."""
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sandbox.cluster.driver import Driver
@@ -12,6 +14,9 @@ from sandbox.cluster.model.statuses import CuredBy, Ec2State, ProcessState, Rebo
 GPU_FAULTS = {"xid79": CuredBy.REBOOT, "xid119": CuredBy.RESET, "ecc": CuredBy.REBOOT}
 """Faults of one GPU, each with the repair that cures it by default."""
 FAULT_KINDS = (*GPU_FAULTS, "hang", "agent_lost", "spot", "kill")
+LOOK_S = 0.05
+"""Seconds between two looks whether the node agent of an instance that shuts down has ended."""
+Step = Callable[[ModelInstance, int], None]
 
 
 class PowerControl:
@@ -28,13 +33,36 @@ class PowerControl:
         self._booting.discard(instance.instance_id)
         return epoch
 
-    def _later(self, delay_s: float, instance: ModelInstance, epoch: int, step: Any) -> None:
+    def _later(self, delay_s: float, instance: ModelInstance, epoch: int, step: Step) -> None:
         def call() -> None:
             with self._driver.lock:
                 if self._epochs[instance.instance_id] == epoch:
                     step(instance, epoch)
 
         self._driver.timers.after(delay_s, call)
+
+    def _shut_down_later(self, instance: ModelInstance, epoch: int, off: Step) -> None:
+        """Shut the instance down after `down_s`, and take the step `off` when it is down.
+
+        The node agent gets SIGTERM, and up to `shutdown_s` to end. A suspended agent stands for a host that hangs: EC2
+        switches such a host off without a shutdown.
+        """
+
+        def begin(instance: ModelInstance, epoch: int) -> None:
+            heard = self._driver.node_agents.shut_down(instance.instance_id)
+            self._await_agent(off, self._driver.timings.shutdown_s if heard else 0.0, instance, epoch)
+
+        self._later(self._driver.timings.down_s, instance, epoch, begin)
+
+    def _await_agent(self, off: Step, left_s: float, instance: ModelInstance, epoch: int) -> None:
+        """Take the step `off` when the node agent has ended, `left_s` seconds from now at the latest.
+
+        The lock of the driver is free between two looks, because the agent may be waiting for an answer of the API.
+        """
+        if left_s > 0 and self._driver.node_agents.pid(instance.instance_id) is not None:
+            self._later(LOOK_S, instance, epoch, partial(self._await_agent, off, left_s - LOOK_S))
+        else:
+            off(instance, epoch)
 
     def reboot(self, instance_ids: list[str]) -> None:
         """RebootInstances: return at once, and reboot later. A second request during the reboot has no effect."""
@@ -44,7 +72,7 @@ class PowerControl:
                     continue
                 epoch = self._begin(instance)
                 self._booting.add(instance.instance_id)
-                self._later(self._driver.timings.down_s, instance, epoch, self._reboot_down)
+                self._shut_down_later(instance, epoch, self._reboot_down)
 
     def _reboot_down(self, instance: ModelInstance, epoch: int) -> None:
         self._driver.change(lambda now: instances.went_down(self._cluster, instance, now))
@@ -74,7 +102,7 @@ class PowerControl:
     def _stop(self, instance: ModelInstance) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_stop(self._cluster, instance, now))
         if answer["CurrentState"] != answer["PreviousState"]:
-            self._later(self._driver.timings.down_s, instance, self._begin(instance), self._stopped)
+            self._shut_down_later(instance, self._begin(instance), self._stopped)
         return answer
 
     def _stopped(self, instance: ModelInstance, epoch: int) -> None:
@@ -108,7 +136,7 @@ class PowerControl:
         answer = self._driver.change(lambda now: instances.begin_terminate(self._cluster, instance, now))
         if answer["CurrentState"] != answer["PreviousState"]:
             timings = self._driver.timings
-            self._later(timings.down_s, instance, self._begin(instance), self._terminated)
+            self._shut_down_later(instance, self._begin(instance), self._terminated)
             if replaced and health.group_of(instance):
                 self._driver.timers.after(timings.down_s + timings.boot_s, lambda: self._replace(instance))
         return answer

@@ -14,8 +14,12 @@ from pathlib import Path
 import gpu_recovery_agent
 import gpu_recovery_run
 import pytest
+from gpu_recovery_agent.http_client import TIMEOUT_S
+from gpu_recovery_agent.loop import LAST_REPORT_S
 from gpu_recovery_agent.reporter import DENIED, DO_NOT_RESTART
 from gpu_recovery_agent.settings import AgentSettings
+
+from sandbox.cluster.driver import ClusterTimings
 
 ROOT = Path(__file__).parents[2]
 AGENT = ROOT / "agent"
@@ -32,10 +36,10 @@ class Unit(configparser.RawConfigParser):
         return optionstr
 
 
-def unit() -> dict[str, str]:
+def unit(section: str = "Service") -> dict[str, str]:
     parser = Unit(strict=False, comment_prefixes=("#",), delimiters=("=",))
     parser.read_string((AGENT / "gpu-recovery-agent.service").read_text())
-    return dict(parser["Service"])
+    return dict(parser[section])
 
 
 def test_the_versions_agree() -> None:
@@ -72,6 +76,17 @@ def test_the_unit_restarts_what_a_restart_mends_and_nothing_else() -> None:
     found = unit()
     assert found["Restart"] == "always"
     assert found["RestartPreventExitStatus"].split() == [str(DENIED), str(DO_NOT_RESTART)]
+
+
+def test_a_stop_leaves_time_and_network_for_the_last_report() -> None:
+    """A report may be under way at SIGTERM. systemd stops units in the reverse order of their start.
+
+    The sandbox ends an agent as the unit does.
+    """
+    assert "network-online.target" in unit("Unit")["After"].split()
+    grace_s = float(unit()["TimeoutStopSec"])
+    (container,) = json.loads((AGENT / "ecs-daemon.json").read_text())["containerDefinitions"]
+    assert TIMEOUT_S + LAST_REPORT_S < grace_s == container["stopTimeout"] == ClusterTimings().shutdown_s
 
 
 def test_the_unit_has_the_rights_it_needs_and_no_others() -> None:

@@ -1,6 +1,7 @@
 """The node agents of a cluster, as processes: each lives and dies with its machine, and says what that one would."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -150,6 +151,71 @@ def test_an_agent_dies_with_its_machine_and_another_begins_with_the_next_boot(st
     assert time.clock_gettime(time.CLOCK_BOOTTIME) - after["uptime_s"] > asked_at
     server.ec2.terminate_instances(InstanceIds=[instance_id])
     server.until(lambda: server.instance(instance_id)["node_agent_pid"] is None, "the end of the last agent")
+
+
+LINE = "gpu-recovery ordered the reboot of this machine; decision: XID 79"
+ORDER = {"epoch": 5, "text": LINE}
+
+
+def reboot(server, instance_id):
+    server.ec2.reboot_instances(InstanceIds=[instance_id])
+
+
+def stop_and_start(server, instance_id):
+    server.ec2.stop_instances(InstanceIds=[instance_id])
+    server.until(lambda: server.instance(instance_id)["ec2_state"] == "stopped", "the stop")
+    server.ec2.start_instances(InstanceIds=[instance_id])
+
+
+def line_after(server, api, instance_id, restart, hangs=False):
+    """What the agent of the next boot reports about the line that the API orders now, and the boot of each agent.
+
+    The order comes with the answer to the next report. Before the restart there is none but the last report of an agent
+    that SIGTERM ends.
+    """
+    api.lasting = ok(next_s=300)
+    enlist(api, server, instance_id)
+    before = api.next(lambda report: True, since=0)["boot_id"]
+    if hangs:
+        server.post("fault", instance=instance_id, kind="hang")
+    api.lasting = ok(next_s=300, records=[ORDER])
+    restart(server, instance_id)
+    report = api.next(lambda one: one["boot_id"] != before and "recorded" in one, since=0)
+    file = Path(server.instance(instance_id)["folder"]) / "var/log/gpu-recovery/repairs.log"
+    assert file.read_text() == f"boot={report['recorded']['boot']} repair=5 {LINE}\n"
+    assert (report["recorded"]["epoch"], report["recorded"]["text"]) == (5, LINE)
+    return report["recorded"]["boot"], before, report["boot_id"]
+
+
+@pytest.mark.parametrize("restart", [reboot, stop_and_start], ids=["reboot", "stop and start"])
+def test_an_agent_writes_who_ordered_its_restart_before_its_host_is_down(start_server, api, restart):
+    """The shutdown sends SIGTERM, as systemd does. The agent of the next boot finds what the last report got."""
+    server = start_server("--instances", "1")
+    (instance_id,) = server.instance_ids
+    written, before, _ = line_after(server, api, instance_id, restart)
+    assert written == before
+
+
+def test_a_host_that_hangs_has_no_shutdown_and_its_agent_hears_of_the_reboot_after_it(start_server, api):
+    """The line is on the machine nevertheless, under the next boot."""
+    server = start_server("--instances", "1")
+    (instance_id,) = server.instance_ids
+    written, _, after = line_after(server, api, instance_id, reboot, hangs=True)
+    assert written == after
+
+
+def test_an_agent_that_ignores_sigterm_delays_a_shutdown_no_longer_than_its_grace(start_server, api):
+    """Then it gets SIGKILL, and the machine boots."""
+    server = start_server("--instances", "1", shutdown_s=0.2)
+    (instance_id,) = server.instance_ids
+    enlist(api, server, instance_id)
+    before = heard(api, server, instance_id)["boot_id"]
+    pid = server.instance(instance_id)["node_agent_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    reboot(server, instance_id)
+    server.until(lambda: server.instance(instance_id)["boot_id"] != before, "the boot")
+    assert not is_alive(pid)
+    heard(api, server, instance_id)
 
 
 def test_faults_silence_the_agent(start_server, api):
