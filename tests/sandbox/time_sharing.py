@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +17,12 @@ from tests.sandbox.patience import wait_until
 
 UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "sandbox.trainers.plain_python"]
 ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
+PROGRAM = Path(sys.executable).parent / "gpu-recovery"
 
 
-def told(job: dict[str, Any]) -> str:
-    """The reasons of a job's history, for the message of a failed test."""
-    return "\n".join(one["reason"] for one in job["history"])
+def told(record: dict[str, Any]) -> str:
+    """The reasons of the history of a job or an instance, for the message of a failed test."""
+    return "\n".join(one["reason"] for one in record["history"])
 
 
 @dataclass
@@ -59,6 +63,19 @@ class Shared:
         wait_until(reached, lambda: told(job))
         return job
 
+    def machine(self, instance_id: str) -> dict[str, Any]:
+        """The truth about an instance, from the cluster itself."""
+        found = sandbox.cluster_state(self.directory)["instances"]
+        return next(one for one in found if one["instance_id"] == instance_id)
+
+    def printed(self, *words: str) -> str:
+        """What `gpu-recovery` prints for an operator, in a process of its own."""
+        reach = sandbox.status(self.directory)["sandbox"]
+        settings = {"GPU_RECOVERY_API_URL": reach["api_url"], "GPU_RECOVERY_TOKEN": reach["operator_token"]}
+        done = subprocess.run([PROGRAM, *words], env=os.environ | settings, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def program(self, user: str, name: str, text: str, **fields: Any) -> str:
         """A job whose ranks run a Python program of a few lines under the wrapper; its id."""
         return self.submit(user, name, 1, command=["gpu-recovery-run", "--", "python", "-uc", text], **fields)
@@ -80,3 +97,11 @@ class Shared:
     def works(self, job_id: str, attempt: int, words: str = "step") -> None:
         """Until its ranks have begun to train: a notice before that finds nothing to save."""
         wait_until(lambda: words in self.written(job_id, attempt), lambda: self.written(job_id, attempt))
+
+
+def line_of(shared: Shared, instance_id: str) -> tuple[str, str]:
+    """The last line on a machine that says who ordered its repair, and the boot under which its agent wrote it."""
+    file = Path(shared.machine(instance_id)["folder"]) / "var/log/gpu-recovery/repairs.log"
+    wait_until(file.exists, lambda: told(shared.operator.instance(instance_id)))
+    boot, _, line = file.read_text().splitlines()[-1].removeprefix("boot=").split(" ", 2)
+    return boot, line

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ RANKS_RUN = (JobStatus.RUNNING, JobStatus.LOST)
 """Statuses in which rank 0 may have reported its timeouts."""
 INSTANCES_MAX = 32
 """Largest number of instances of a timeline."""
+AVAILABLE = "AVAILABLE"
+LINE_FOUND = "RepairRecordFound"
+"""Event of the line that says who ordered a repair. The agent may report the line after the end of the repair."""
 
 
 def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
@@ -85,17 +88,25 @@ def involved(job: View) -> list[str]:
 def timeline(job: View, instances: Sequence[View]) -> list[tuple[str, View]]:
     """Return (subject, entry) in order of time: entries of the job and of `instances`, from its submission to its end.
 
-    An instance that is still under repair for the job is followed past the end of the job. The entries of one record
-    keep their order, regardless of the times of their events: a fact that arrives late was also decided late.
+    An instance that is checked or repaired at the end of the job is followed until it works again, because the repair
+    often takes longer than the next attempt. The entries of one record keep their order, regardless of the times of
+    their events: a fact that arrives late was also decided late.
     """
     begun = moment(job["queued_at"])
     ended = moment(job["status_at"]) if job["status"] in TERMINAL else None
     placed = _placed("job", job.get("history") or ())
     for view in instances:
-        until = None if view["instance_id"] in (job.get("repairing") or ()) else ended
-        entries = _placed(view["instance_id"], view.get("history") or ())
-        placed += [p for p in entries if begun <= p[0] and (until is None or p[0] <= until)]
+        entries = [p for p in _placed(view["instance_id"], view.get("history") or ()) if begun <= p[0]]
+        later = [p for p in entries if ended is not None and p[0] > ended]
+        placed += entries[: len(entries) - len(later)]
+        placed += takewhile(_ends_a_repair, later)
     return [(who, entry) for _, who, entry in sorted(placed, key=itemgetter(0))]
+
+
+def _ends_a_repair(placed: tuple[datetime, str, View]) -> bool:
+    """Return whether the entry, after the end of a job, belongs to a check or a repair that began before."""
+    entry = placed[2]
+    return entry.get("from") != AVAILABLE or entry["event"] == LINE_FOUND
 
 
 def _placed(who: str, history: Sequence[View]) -> list[tuple[datetime, str, View]]:

@@ -64,18 +64,42 @@ def test_an_id_is_never_cut_however_narrow_the_terminal(incident: dict[str, Any]
     assert "sft-20261121-090000-1a2b--a01;" in text
 
 
+def after_the_end(story: dict[str, Any]) -> list[tuple[str, str]]:
+    """The entries of instances after the end of the job, each with its instance."""
+    ended = story["job"]["status_at"]
+    entries = timeline.timeline(story["job"], story["instances"])
+    return [(who, entry["event"]) for who, entry in entries if who != "job" and entry["at"] > ended]
+
+
+def moved(before: str, after: str, event: str, at: str = "2026-11-22T00:00:00Z") -> dict[str, Any]:
+    """An entry of the history of an instance."""
+    return {"at": at, "from": before, "to": after, "event": event, "reason": ""}
+
+
 def test_an_ended_job_is_explained_up_to_its_end(incident: dict[str, Any]) -> None:
     """What an instance did for another job later, or did before the job came, is no part of the story."""
-    later = {"at": "2026-11-22T00:00:00Z", "from": "AVAILABLE", "to": "CHECKING", "event": "Later", "reason": ""}
     for view in incident["instances"]:
-        view["history"].append(later)
+        view["history"].append(moved("AVAILABLE", "CHECKING", "Later"))
     ended = story_of(incident, status=JobStatus.FAILED.value, repairing=[])
     who = [(who, entry["event"]) for who, entry in timeline.timeline(ended["job"], ended["instances"])]
     assert [event for who, event in who if who != "job"] == 2 * ["CheckRequested"] + 2 * ["CheckEnded"]
-    repairing = story_of(incident, status=JobStatus.FAILED.value)
-    late = [w for w, entry in timeline.timeline(repairing["job"], repairing["instances"]) if entry["event"] == "Later"]
-    assert late == ["i-0aaa00000000000a1"]
     assert "waits for nothing: the job has ended" in timeline.explanation(ended, NOW)
+
+
+def test_a_repair_is_explained_to_its_end_although_the_job_has_ended(incident: dict[str, Any]) -> None:
+    """And who ordered it, also if the agent says so after the instance works again. A later repair is another story."""
+    sick = next(view for view in incident["instances"] if view["history"][-1]["to"] == "REBOOTING")
+    sick["history"] += [
+        moved("REBOOTING", "REBOOTING", "RepairAnnounced"),
+        moved("REBOOTING", "VERIFYING", "InstanceObserved"),
+        moved("VERIFYING", "AVAILABLE", "CheckEnded"),
+        moved("AVAILABLE", "AVAILABLE", "RepairRecordFound"),
+        moved("AVAILABLE", "CHECKING", "HealthReported"),
+        moved("CHECKING", "REBOOTING", "CheckEnded"),
+    ]
+    found = after_the_end(story_of(incident, status=JobStatus.SUCCEEDED.value, repairing=[]))
+    expected = ["RepairAnnounced", "InstanceObserved", "CheckEnded", "RepairRecordFound"]
+    assert found == [(sick["instance_id"], event) for event in expected]
 
 
 def test_a_record_keeps_its_order_when_a_fact_came_late(incident: dict[str, Any]) -> None:
