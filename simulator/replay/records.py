@@ -62,8 +62,10 @@ def read_records(folder: Path) -> Records:
             events[position_of(event)] = event
     if not events:
         raise RecordsInvalid(f"{EVENTS}: there is no event in it")
-    ordered = tuple(event for _, event in sorted(events.items()))
-    return Records(folder.resolve().name, _time(about, "since"), _time(about, "until"), ordered)
+    since, until = _time(about, "since"), _time(about, "until")
+    if until < since:
+        raise RecordsInvalid(f"{ABOUT}: 'until' is before 'since'")
+    return Records(folder.resolve().name, since, until, tuple(event for _, event in sorted(events.items())))
 
 
 def write_records(folder: Path, texts: Iterable[str], since: datetime, until: datetime) -> int:

@@ -65,7 +65,11 @@ def of_code() -> frozenset[str]:
             *simulator_texts.VALUES,
             *simulator_texts.FILES,
             *waits,
-            *(text for forms in (recovery.PHASES, recovery.CAUSES, recovery.CHANGES) for text in forms.values()),
+            *(
+                text
+                for forms in (recovery.PHASES, recovery.CAUSES, recovery.CHANGES, recovery.RATES)
+                for text in forms.values()
+            ),
             *COLUMNS_ADDED,
             *jobs.COLUMNS,
         }

@@ -63,6 +63,7 @@ def test_a_fleet_without_figures_gets_the_published_rate_and_a_sentence_that_say
     assert found["rate_per_1000_instance_days"] == 6.5 and found["own_incidents"] == found["own_recoveries"] == 0
     assert found["incidents"] == pytest.approx(6.5 / 1_000 * 2 * 10, abs=1e-3)
     assert any("published rate of 6.5" in one and "no figures yet" in one for one in found["sentences"])
+    assert found["rate_source"] == "published"
 
 
 def test_the_fleets_own_incidents_are_counted_and_their_times_are_used(api: Api) -> None:
@@ -74,6 +75,7 @@ def test_the_fleets_own_incidents_are_counted_and_their_times_are_used(api: Api)
     assert (found["own_incidents"], found["own_recoveries"]) == (1, 1) and found["own_gpu_days"] > 0
     assert found["down_p50_s"] != before["down_p50_s"] or found["down_kept"] != before["down_kept"]
     assert any("too few for a rate of its own" in one for one in found["sentences"])
+    assert found["rate_source"] == "blended"
     (incident,) = [one for one in api.get("/incidents").body["incidents"] if one["job_id"]]
     assert incident["bill"] == BILL | {"lost_s": 640}
 
@@ -126,7 +128,10 @@ def test_a_history_that_does_not_answer_costs_no_submission(api: Api) -> None:
     api.functions.aws.client("dynamodb").put_item(TableName="gpu-recovery-event-history", Item=item)
     created = api.post("/jobs", BOUND)
     assert created.status == 201
-    assert any("could not be read" in one for one in created.body["recovery_expectation"]["sentences"])
+    found = created.body["recovery_expectation"]
+    assert found["rate_source"] == "unread" and found["rate_per_1000_instance_days"] == 6.5
+    assert any("published figures are used" in one for one in found["sentences"])
+    assert not any("no figures yet" in one for one in found["sentences"])
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ FILES = (
     "{name} must be seconds since the run began or a date as {example}",
     "{name} must be a time as `at` is: seconds, or a date",
     "'until' is before 'at'",
+    "'until' is before 'since'",
     "'node' and 'cause' must not be empty",
     "a host that is gone has the cure 'replace', not {value}",
     "{path} names {number} nodes, and the job has {instances}: see --instances",

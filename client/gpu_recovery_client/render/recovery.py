@@ -38,6 +38,14 @@ CHANGES: Mapping[str, str] = {
     "memory_checkpoints": "save memory checkpoints in each step",
 }
 """Changes that would meet a recovery contract."""
+RATES: Mapping[str | None, str] = {
+    "fleet": "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published",
+    "blended": "{rate} per 1,000 instance-days: the published rate (RSC-1), and {number} incidents in {gpu_days} "
+    "GPU-days of this fleet, too few for a rate of its own",
+    "published": "{rate} per 1,000 instance-days: the published rate (RSC-1); this fleet has no figures yet",
+    "unread": "{rate} per 1,000 instance-days: the published rate (RSC-1); the figures of this fleet could not be read",
+}
+"""Whose failure rate was used."""
 
 
 def expectation_rows(view: View) -> list[tuple[str, str]]:
@@ -76,7 +84,7 @@ def expectation_rows(view: View) -> list[tuple[str, str]]:
         without = tr("no progress reports (if the program reports progress, set reports_progress: true)")
         assumed += f"; {tr('progress reports') if reports else without}"
     rate = tr(
-        "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published",
+        RATES.get(found.get("rate_source"), RATES["fleet"]),  # a deployment of an older release does not say it
         rate=f"{found['rate_per_1000_instance_days']:.2f}",
         number=found["own_incidents"],
         gpu_days=f"{found['own_gpu_days']:.0f}",

@@ -47,6 +47,19 @@ RECOVERY = {
     "{rate} per 1,000 instance-days: {number} incidents in {gpu_days} GPU-days of this fleet, and published": (
         "每 1,000 实例天 {rate} 次：本机群 {gpu_days} GPU 天中有 {number} 次事故，并结合公开的故障率"
     ),
+    (
+        "{rate} per 1,000 instance-days: the published rate (RSC-1), and {number} incidents in {gpu_days} "
+        "GPU-days of this fleet, too few for a rate of its own"
+    ): (
+        "每 1,000 实例天 {rate} 次：公开的故障率（RSC-1），并结合本机群 {gpu_days} GPU 天中的 {number} 次事故，"
+        "次数太少，还不足以得出自己的故障率"
+    ),
+    "{rate} per 1,000 instance-days: the published rate (RSC-1); this fleet has no figures yet": (
+        "每 1,000 实例天 {rate} 次：公开的故障率（RSC-1）；本机群还没有数据"
+    ),
+    "{rate} per 1,000 instance-days: the published rate (RSC-1); the figures of this fleet could not be read": (
+        "每 1,000 实例天 {rate} 次：公开的故障率（RSC-1）；无法读取本机群的数据"
+    ),
     "{number} recoveries of this fleet, and published times": "本机群的 {number} 次恢复，以及公开的时间",
     "assumed": "假设",
     "failure rate": "故障率",

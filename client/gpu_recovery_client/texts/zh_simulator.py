@@ -41,6 +41,9 @@ SIMULATOR = {
     "the recovery contract of a job, against simulated incidents": "作业的恢复约定，与模拟的事故比较",
     "a job document in YAML or JSON, with a recovery contract": "带恢复约定的作业文档，YAML 或 JSON",
     "default 0..20": "默认 0..20",
+    "a folder that fleet what-if --save wrote: this fleet's failure rate in place of the published one": (
+        "由 fleet what-if --save 写入的目录：用本机群的故障率代替公开的故障率"
+    ),
     "the job has no recovery contract: give max_down_minutes or max_lost_minutes": (
         "作业没有恢复约定：请给出 max_down_minutes 或 max_lost_minutes"
     ),
@@ -122,6 +125,7 @@ SIMULATOR = {
     "{name} must be seconds since the run began or a date as {example}": "{name} 必须是运行开始后的秒数，或 {example} 这样的日期",
     "{name} must be a time as `at` is: seconds, or a date": "{name} 必须是与 `at` 相同的时间：秒数或日期",
     "'until' is before 'at'": "'until' 早于 'at'",
+    "'until' is before 'since'": "'until' 早于 'since'",
     "'node' and 'cause' must not be empty": "'node' 和 'cause' 不能为空",
     "a host that is gone has the cure 'replace', not {value}": "主机消失时 cure 必须是 'replace'，而不是 {value}",
     "{path} names {number} nodes, and the job has {instances}: see --instances": "{path} 中有 {number} 个节点，而作业有 {instances} 个：见 --instances",

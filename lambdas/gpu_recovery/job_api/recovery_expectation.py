@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.core.cluster_snapshot import is_usable
-from gpu_recovery.core.event_history.incidents import IncidentOutcome
 from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.downtime import has_contract
@@ -35,6 +34,7 @@ def expectation_view(dependencies: Dependencies, job: Job) -> dict[str, Any] | N
     if not has_contract(job.spec):
         return None
     from gpu_recovery.core.recovery_expectation import expectation, sentences  # noqa: PLC0415
+    from gpu_recovery.core.recovery_expectation.failure_rate import RateSource  # noqa: PLC0415
 
     now, spec = dependencies.recovery.clock(), job.spec
     idle, unread = _idle(dependencies, job)
@@ -42,7 +42,7 @@ def expectation_view(dependencies: Dependencies, job: Job) -> dict[str, Any] | N
     rate, measured, problem = _own_figures(dependencies, now)
     days = spec.max_runtime_s / 86_400 if spec.max_runtime_s else expectation.DEFAULT_DAYS
     found = expectation.expectation(setup, sentences.contract_of(spec), rate, measured, days)
-    told = sentences.sentences(found, setup, spec, rate.sentence)
+    told = sentences.sentences(found, setup, spec, rate.sentence(spec.gpus_per_node))
     low, high = found.incidents_range
     return {
         "days": round(days, 3),
@@ -50,6 +50,7 @@ def expectation_view(dependencies: Dependencies, job: Job) -> dict[str, Any] | N
         "incidents_low": round(low, 3),
         "incidents_high": round(high, 3),
         "rate_per_1000_instance_days": round(rate.per_1000_instance_days(spec.gpus_per_node), 3),
+        "rate_source": RateSource.UNREAD if problem else rate.source,
         "own_incidents": rate.incidents,
         "own_gpu_days": round(rate.gpu_days, 1),
         "own_recoveries": found.measured,
@@ -114,20 +115,17 @@ def _setup(dependencies: Dependencies, job: Job, idle: int) -> Setup:
 
 def _own_figures(dependencies: Dependencies, now: datetime) -> tuple[FailureRate, list[Recovery], str]:
     """Return the failure rate and the recoveries of the fleet, and a sentence if they could not be read."""
-    from gpu_recovery.core.recovery_expectation.expectation import MEASURED_MAX, recovery_of  # noqa: PLC0415
+    from gpu_recovery.core.recovery_expectation.expectation import MEASURED_MAX, measured_recoveries  # noqa: PLC0415
     from gpu_recovery.core.recovery_expectation.failure_rate import FailureRate  # noqa: PLC0415
 
     try:
         by_day, until = figures_by_day(dependencies.history, DAYS, now)
         incidents, _ = latest_incidents(dependencies.history, MEASURED_MAX, "closed")
     except (Unavailable, StorageFailed, RecordedEventUnreadable) as error:
-        return FailureRate(), [], f"the figures of this fleet could not be read, so published figures are used: {error}"
+        problem = f"the figures of this fleet could not be read, so published figures are used: {error}"
+        return FailureRate(missing="the figures of this fleet could not be read"), [], problem
     total = fleet_total(by_day)
     since = now - timedelta(days=DAYS)
-    recoveries = [
-        recovery_of(dict(incident.bill.phases))
-        for incident in incidents
-        if incident.bill is not None and incident.outcome is IncidentOutcome.RECOVERED and incident.opened_at >= since
-    ]
+    recoveries = measured_recoveries(incident for incident in incidents if incident.opened_at >= since)
     rate = FailureRate() if until is None else FailureRate(total.incidents, total.held / 24, min(DAYS, len(by_day)))
     return rate, recoveries, ""

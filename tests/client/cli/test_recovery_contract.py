@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.client.cli.test_submit import OPTIONS, Run
 
 EXPECTED = {
@@ -77,6 +79,28 @@ def test_a_dry_run_says_what_is_assumed_about_progress_reports_and_how_to_change
         name: value for name, value in EXPECTED.items() if name != "reports_progress"
     }
     assert assumed() == known
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "said_in_chinese"),
+    [
+        (None, "12 incidents in 640 GPU-days of this fleet, and published", "并结合公开的故障率"),
+        ("fleet", "12 incidents in 640 GPU-days of this fleet, and published", "并结合公开的故障率"),
+        ("blended", "the published rate (RSC-1), and 12 incidents in 640 GPU-days", "次数太少"),
+        ("published", "the published rate (RSC-1); this fleet has no figures yet", "本机群还没有数据"),
+        ("unread", "the published rate (RSC-1); the figures of this fleet could not be read", "无法读取本机群的数据"),
+        ("of_the_moon", "12 incidents in 640 GPU-days of this fleet, and published", "并结合公开的故障率"),
+    ],
+)
+def test_a_dry_run_says_whose_failure_rate_was_used(
+    run: Run, api: Any, source: str | None, said: str, said_in_chinese: str
+) -> None:
+    """A deployment of an older release names no source, and a newer one may have another."""
+    found = EXPECTED | {"own_incidents": 12, "own_gpu_days": 640.0} | ({"rate_source": source} if source else {})
+    api.queue["pending"]["recovery_expectation"] = found
+    asked = ("submit", *OPTIONS, "--max-down-minutes", "5", "--dry-run")
+    assert f"6.50 per 1,000 instance-days: {said}" in " ".join(run(*asked).stdout.split())
+    assert said_in_chinese in "".join(run("--language", "zh", *asked).stdout.split())
 
 
 DOWN = {

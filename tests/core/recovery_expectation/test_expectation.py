@@ -13,7 +13,12 @@ from gpu_recovery.core.recovery_expectation.expectation import (
     lengths_of,
     recovery_of,
 )
-from gpu_recovery.core.recovery_expectation.failure_rate import PRIOR_INCIDENTS, FailureRate
+from gpu_recovery.core.recovery_expectation.failure_rate import (
+    OWN_INCIDENTS_MIN,
+    PRIOR_INCIDENTS,
+    FailureRate,
+    RateSource,
+)
 from gpu_recovery.core.recovery_expectation.published_times import Recovery, Setup, published_recoveries
 from gpu_recovery.core.recovery_expectation.sentences import CHANGE_SENTENCES
 from hypothesis import given
@@ -40,21 +45,31 @@ def test_a_fleet_without_figures_has_the_published_rate() -> None:
     """And a sentence that says so."""
     rate = FailureRate()
     assert rate.per_1000_instance_days(8) == pytest.approx(6.5)
-    assert "no figures yet" in rate.sentence
+    assert "no figures yet" in rate.sentence(8) and rate.source is RateSource.PUBLISHED
 
 
 def test_a_fleet_with_many_incidents_has_its_own_rate() -> None:
     """1,000 incidents in 100,000 GPU-days."""
     rate = FailureRate(1_000, 100_000.0, 28)
     assert rate.per_gpu_day == pytest.approx(0.01, rel=0.04) and rate.own_share > 0.96
-    assert rate.sentence.startswith("1000 incident(s)")
+    assert rate.sentence(8).startswith("1000 incident(s) in 12500.0 instance-days (100000 GPU-days) of this fleet")
+    assert rate.source is RateSource.FLEET
 
 
 def test_few_incidents_move_the_rate_a_little_and_the_sentence_says_the_weights() -> None:
     """A quiet fleet has less than the published rate."""
     none = FailureRate(0, 1_000.0, 28)
     assert FailureRate().per_gpu_day > none.per_gpu_day > 0
-    assert f"{round(100 * (1 - none.own_share))} % of the weight" in none.sentence and "too few" in none.sentence
+    said = none.sentence(8)
+    assert f"{round(100 * (1 - none.own_share))} % of the weight" in said and "too few" in said
+    assert said.startswith("the published rate of 6.5") and none.source is RateSource.BLENDED
+
+
+def test_a_rate_is_that_of_the_fleet_from_ten_incidents() -> None:
+    """With nine it is called published, blended with that of the fleet."""
+    few, enough = FailureRate(OWN_INCIDENTS_MIN - 1, 100.0, 28), FailureRate(OWN_INCIDENTS_MIN, 100.0, 28)
+    assert (few.source, enough.source) == (RateSource.BLENDED, RateSource.FLEET)
+    assert "too few for a rate of its own" in few.sentence(8) and "too few" not in enough.sentence(8)
 
 
 @given(st.integers(0, 500), st.floats(0.0, 1e6))

@@ -7,10 +7,11 @@ even between two checkpoints. The model costs milliseconds. `docs/recovery-contr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, combinations
 
+from gpu_recovery.core.event_history.incidents import Incident, IncidentOutcome
 from gpu_recovery.core.job.downtime import DownPhase
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.recovery_expectation.failure_rate import FailureRate
@@ -109,6 +110,15 @@ def recovery_of(phases: Mapping[str, int]) -> Recovery:
         start=float(phases.get(DownPhase.START, 0)),
         first_step=float(phases.get(DownPhase.FIRST_STEP, 0)),
     )
+
+
+def measured_recoveries(incidents: Iterable[Incident]) -> list[Recovery]:
+    """Return the recoveries that a fleet has measured: those of the incidents after which the training went on."""
+    return [
+        recovery_of(dict(incident.bill.phases))
+        for incident in incidents
+        if incident.bill is not None and incident.outcome is IncidentOutcome.RECOVERED
+    ]
 
 
 def expectation(

@@ -7,6 +7,7 @@ and a fleet with many has its own rate. The mean is `(PRIOR_INCIDENTS + n) / (pr
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.recovery_expectation.published_times import (
@@ -23,6 +24,15 @@ Z_90 = 1.6449
 """Quantile of the normal distribution for a range with 90 %."""
 
 
+class RateSource(StrEnum):
+    """Whose failure rate was used."""
+
+    FLEET = "fleet"  # that of this fleet, from enough incidents
+    BLENDED = "blended"  # the published rate and too few figures of this fleet
+    PUBLISHED = "published"  # the published rate alone: this fleet has no figures
+    UNREAD = "unread"  # the published rate alone: the figures of this fleet could not be read
+
+
 @frozen_dataclass()
 class FailureRate:
     """Failures per GPU-day, blended.
@@ -30,11 +40,13 @@ class FailureRate:
     incidents: incidents of the fleet that were counted.
     gpu_days:  GPU-days in which jobs held instances meanwhile.
     days:      days that were counted.
+    missing:   why the fleet has no figures, if `gpu_days` is 0.
     """
 
     incidents: int = 0
     gpu_days: float = 0.0
     days: int = 0
+    missing: str = "this fleet has no figures yet"
 
     @property
     def _shape(self) -> float:
@@ -67,13 +79,22 @@ class FailureRate:
         return self.gpu_days / self._exposure
 
     @property
-    def sentence(self) -> str:
-        """Which rate was used, with the figures."""
-        published = f"the published rate of {RATE_PER_1000_INSTANCE_DAYS:g} per 1,000 instance-days ({RATE_SOURCE})"
-        own = f"{self.incidents} incident(s) in {self.gpu_days:.0f} GPU-days of this fleet in {self.days} days"
+    def source(self) -> RateSource:
+        """Whose rate it is. A rate does not know that figures could not be read."""
         if not self.gpu_days:
-            return f"{published}: this fleet has no figures yet"
-        if self.incidents < OWN_INCIDENTS_MIN:
-            weight = round(100 * (1.0 - self.own_share))
+            return RateSource.PUBLISHED
+        return RateSource.FLEET if self.incidents >= OWN_INCIDENTS_MIN else RateSource.BLENDED
+
+    def sentence(self, gpus_per_node: int) -> str:
+        """Return whose rate was used, with the figures. Instance-days are those of instances with so many GPUs."""
+        published = f"the published rate of {RATE_PER_1000_INSTANCE_DAYS:g} per 1,000 instance-days ({RATE_SOURCE})"
+        if self.source is RateSource.PUBLISHED:
+            return f"{published}: {self.missing}"
+        own = (
+            f"{self.incidents} incident(s) in {self.gpu_days / gpus_per_node:.1f} instance-days "
+            f"({self.gpu_days:.0f} GPU-days) of this fleet in {self.days} days"
+        )
+        weight = round(100 * (1.0 - self.own_share))
+        if self.source is RateSource.BLENDED:
             return f"{published} with {weight} % of the weight, blended with {own}: too few for a rate of its own"
-        return f"{own}, blended with {published}, which has {round(100 * (1.0 - self.own_share))} % of the weight"
+        return f"{own}, blended with {published}, which has {weight} % of the weight"

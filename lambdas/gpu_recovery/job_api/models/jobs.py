@@ -13,6 +13,7 @@ from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.policy import Preflight
 from gpu_recovery.core.queue.snapshot import RejectionKind
+from gpu_recovery.core.recovery_expectation.failure_rate import RateSource
 from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.models.base import Percent, PriorityName, ResponseModel, Time
 from gpu_recovery.wire.attempts import AttemptStatus
@@ -184,6 +185,13 @@ class RecoveryExpectation(RecoveryLengths):
     incidents_low: Annotated[float, Field(description="The 5 % quantile, `incidents_high` is the 95 % quantile.")]
     incidents_high: float
     rate_per_1000_instance_days: float
+    rate_source: Annotated[
+        RateSource,
+        Field(
+            description="Whose rate it is: that of this `fleet`, `blended` of the published rate and fewer than 10 "
+            "incidents of this fleet, or `published` alone. `unread`: published, because the history did not answer."
+        ),
+    ]
     own_incidents: Annotated[int, Field(description="Incidents of this fleet in the last 28 days.")]
     own_gpu_days: float
     own_recoveries: Annotated[int, Field(description="Recoveries of this fleet whose times are used.")]
