@@ -30,7 +30,6 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.job_api.router import ROUTES
 
-import simulator.__main__ as simulator
 from docs import generate_settings
 from health_check import remedies
 from sandbox.cluster.power import FAULT_KINDS
@@ -191,16 +190,8 @@ def test_every_verb_and_option_of_the_command_line_exists(page: Page) -> None:
         while words and hasattr(command, "commands"):
             assert words[0] in command.commands, f"{page.name}: {line}"
             command = command.commands[words.pop(0)]
-        options = {option for parameter in command.params for option in parameter.opts}
-        if command.name == "simulate" and words:  # it passes its arguments on
-            options = _options_of_simulator(words[0])
+        options = command_line.options_of(command, words)
         assert {word for word in words if re.fullmatch(r"-\w|--[a-z-]+", word)} <= options, f"{page.name}: {line}"
-
-
-def _options_of_simulator(verb: str) -> set[str]:
-    """The options of a verb of the simulator."""
-    [verbs] = [action for action in simulator.build_parser()._actions if isinstance(action.choices, dict)]
-    return {option for action in verbs.choices[verb]._actions for option in action.option_strings}
 
 
 @each_page
