@@ -53,6 +53,7 @@ SETTINGS_NOTES = {
     "agent_base_image": "[Base images](deploy.md#base-images-by-digest)",
     "ray_base_image": "[Base images](deploy.md#base-images-by-digest)",
     "image_revision": "[Images](deploy.md#images)",
+    "agent_gpu_reset_instance_types": "[The daemon](deploy.md#the-node-agent-as-a-daemon)",
     "node_agent": "[The daemon](deploy.md#the-node-agent-as-a-daemon)",
     "check_level": "[Levels 3 and 4](deploy.md#check-levels-3-and-4)",
     "ray_dashboard": "[A Ray cluster](deploy.md#a-ray-cluster)",

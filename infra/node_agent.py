@@ -125,6 +125,7 @@ class NodeAgent(Construct):
             entry_point=["sh", "-c"],
             command=[f"chmod 0700 {STATE_FOLDER} && chmod 1777 {RANKS_FOLDER} && exec gpu-recovery-agent"],
             environment={
+                **self._gpu_environment(),
                 "GPU_RECOVERY_API_URL": api_url,
                 "GPU_RECOVERY_AUTH": "sigv4",
                 "GPU_RECOVERY_REGION": Aws.REGION,
@@ -155,3 +156,14 @@ class NodeAgent(Construct):
             ecs.MountPoint(source_volume="ranks", container_path=RANKS_FOLDER, read_only=False),
         )
         return definition
+
+    def _gpu_environment(self) -> dict[str, str]:
+        """Return the variables of what is off by default: resets of GPUs, and GPU Operational Events."""
+        settings, found = self._settings, {}
+        if settings.agent_gpu_reset_instance_types:
+            found["GPU_RECOVERY_GPU_RESET"] = "on"
+            found["GPU_RECOVERY_GPU_RESET_INSTANCE_TYPES"] = ",".join(settings.agent_gpu_reset_instance_types)
+            found["GPU_RECOVERY_GPU_RESET_SERVICES"] = ",".join(settings.agent_gpu_reset_services)
+        if settings.agent_gpu_events:
+            found["GPU_RECOVERY_GPU_EVENTS"] = "on"
+        return found

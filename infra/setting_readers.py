@@ -44,6 +44,12 @@ def text(pattern: str, meaning: str) -> Reader:
     return read
 
 
+INSTANCE_TYPES = text(r"[a-z0-9.*?-]{1,32}", "an instance type, or a pattern such as p5.*")
+"""Reader of an instance type of EC2, or of a pattern with `*` and `?`."""
+SYSTEMD_UNIT = text(r"[A-Za-z0-9:_.@][A-Za-z0-9:_.@-]{0,255}", "the name of a systemd unit")
+"""Reader of the name of a unit."""
+
+
 def one_of(*allowed: str) -> Reader:
     """Return a reader of text that is a member of `allowed`."""
 

@@ -12,23 +12,22 @@ from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.policy import (
-    CHECK_MARGIN_S,
-    CHECK_S_BY_LEVEL,
     RENAMED,
-    RecoveryPolicy,
     policy_from,
     with_present_names,
 )
 from gpu_recovery.core.queue.priority import Priority
 
+from infra import setting_checks
 from infra.alert_endpoints import alert_endpoint
 from infra.setting_readers import (
     BUILD,
-    DIGEST,
     ECS_NAME,
     EMAIL,
+    INSTANCE_TYPES,
     LOG_GROUP,
     ROLE_ARN,
+    SYSTEMD_UNIT,
     TAG_VALUE,
     Reader,
     boolean,
@@ -75,41 +74,6 @@ def no_such_setting(name: str, known: Sequence[str]) -> str:
 
 def _setting(default: Any, read: Reader) -> Any:
     return field(default=default, metadata={"read": read})
-
-
-def _time_for_checks(level: int, policy: RecoveryPolicy) -> list[Problem]:
-    """Return an error message for each policy timeout that is too short for a health check.
-
-    A check that exceeds its timeout looks like a hang, and a hang leads to a reboot.
-    """
-    needed = CHECK_S_BY_LEVEL[level] + CHECK_MARGIN_S
-    return [
-        ("policy", f"{name} must be at least {needed} for check_level {level}, not {getattr(policy, name)}")
-        for name in ("check_timeout_s", "verify_timeout_s")
-        if getattr(policy, name) < needed
-    ]
-
-
-def _callers(auth: str, roles: Mapping[str, str]) -> list[Problem]:
-    """Return an error message if nobody could call the API, or if principals are named that API Gateway ignores."""
-    if auth == "iam" and not roles:
-        return [("api_roles", f"must name a principal, because {NAMESPACE}api_auth is iam")]
-    if auth != "iam" and roles:
-        return [("api_roles", f"has no effect unless {NAMESPACE}api_auth is iam")]
-    return []
-
-
-def _privileged_image(image: str, *, is_prod: bool) -> list[Problem]:
-    """Return an error message for an image that someone could replace in production."""
-    if is_prod and image != BUILD and not DIGEST.fullmatch(image):
-        sentence = (
-            f"must be {BUILD}, or end in @sha256:<digest>, with {NAMESPACE}profile prod: a tag can be moved, and the "
-            "image runs as root on every GPU instance. The digest of a tag in ECR: "
-            "aws ecr describe-images --repository-name NAME --image-ids imageTag=TAG "
-            "--query imageDetails[0].imageDigest"
-        )
-        return [("health_check_image", sentence)]
-    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +181,21 @@ class DeploymentSettings:
     """Base of the agent's image by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
 
     Only if that image is built.
+    """
+    agent_gpu_reset_instance_types: tuple[str, ...] = _setting((), items(INSTANCE_TYPES))
+    """Instance types on which the daemon of the node agent may reset GPUs, such as `["p5.48xlarge", "p4d.*"]`.
+
+    Empty: on none. The policy setting `gpu_reset` must be on as well. Only with `node_agent` = `daemon`.
+    """
+    agent_gpu_reset_services: tuple[str, ...] = _setting((), items(SYSTEMD_UNIT))
+    """Units of systemd that hold the GPUs, such as `nvidia-dcgm.service`. The daemon stops them during a reset.
+
+    Only with `agent_gpu_reset_instance_types`.
+    """
+    agent_gpu_events: bool = _setting(False, boolean)
+    """Whether the daemon of the node agent reports GPU Operational Events, a preview of drivers since R615.
+
+    Only with `node_agent` = `daemon`.
     """
     check_level: int = _setting(2, integer(1, 4))
     """Level of `dcgmi diag`, 1 to 4."""
@@ -351,9 +330,10 @@ class DeploymentSettings:
                 errors.append((each.name, str(error)))
         if not errors:
             errors += self._shared_families() or self._shared_tables()
-        errors += [] if errors else _callers(self.api_auth, self.api_roles)
+        errors += [] if errors else setting_checks.wrong_callers(self.api_auth, self.api_roles)
+        errors += [] if errors else setting_checks.without_effect(vars(self))
         if not errors:
-            errors += _privileged_image(self.health_check_image, is_prod=self.is_prod)
+            errors += setting_checks.replaceable_image(self.health_check_image, is_prod=self.is_prod)
             errors += [
                 (name, f"has no effect unless {BUILT_IF[name]}")
                 for name, is_built in self._built_on.items()
@@ -372,7 +352,7 @@ class DeploymentSettings:
             except PolicyInvalid as error:
                 errors.append(("policy", str(error)))
             else:
-                errors += _time_for_checks(self.check_level, policy)
+                errors += setting_checks.too_short_for_checks(self.check_level, policy)
         if errors:
             raise DeploymentSettingsError(errors)
 
@@ -479,6 +459,10 @@ class DeploymentSettings:
             found["no-agent-can-report"] = (
                 f"{NAMESPACE}node_role_arns: names no role, so no agent can report while {NAMESPACE}api_auth is iam"
             )
+        resets = policy_from(self.recovery_policy).gpu_reset
+        if self.runs_agent and resets is not bool(self.agent_gpu_reset_instance_types):
+            needed = "policy: gpu_reset is off" if not resets else "agent_gpu_reset_instance_types: names no type"
+            found["no-gpu-is-reset"] = f"{NAMESPACE}{needed}, so the node agents of the deployment reset no GPU"
         if self.keeps_index_of_whole_records:
             found["upgrade-from"] = (
                 f"{NAMESPACE}upgrade_from: keeps an index with a hot partition key. Deploy again without the setting "

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.reset_settings import ResetSettings
 from gpu_recovery_agent.responses import RESET, ServerCommand
 from gpu_recovery_agent.sensors.child.client import ChildProcess
 from gpu_recovery_agent.state import AgentState
@@ -26,7 +27,7 @@ class GpuReset:
     """The resets of one instance.
 
     Args:
-        command: the program that resets all GPUs, with its arguments; (): the agent resets none.
+        settings: whether and how the agent resets GPUs.
         host_proc: the process table of the instance.
         environment: variables of the child process.
         state: keeps the result over a restart of the agent.
@@ -35,7 +36,7 @@ class GpuReset:
 
     def __init__(
         self,
-        command: Sequence[str],
+        settings: ResetSettings,
         host_proc: Path,
         environment: Mapping[str, str],
         state: AgentState,
@@ -44,16 +45,18 @@ class GpuReset:
         now: Callable[[], float] = clock.monotonic_s,
         child: Sequence[str] = CHILD,
     ) -> None:
-        self._command, self._proc, self._environment = tuple(command), host_proc, environment
+        self._settings, self._proc, self._environment = settings, host_proc, environment
         self._state, self._log, self._now, self._program = state, log, now, child
         self._child: ChildProcess | None = None
         self._answer: bytes | None = None
         self._order, self._kill_at, self._killed = "", 0.0, False
+        if settings.excluded:
+            log.write(settings.excluded)
 
     @property
     def is_able(self) -> bool:
         """Return whether this agent is set up to reset GPUs."""
-        return bool(self._command)
+        return bool(self._settings.command)
 
     @property
     def is_running(self) -> bool:
@@ -83,7 +86,7 @@ class GpuReset:
         self._log.write(f"order {command.id}: the GPUs are reset")
         self._finish(False, "the agent ended during the reset")  # what stays if the agent is killed now
         try:
-            self._child = ChildProcess((*self._program, str(self._proc), *self._command), self._environment)
+            self._child = ChildProcess((*self._program, *self._arguments()), self._environment)
         except OSError as error:
             self._finish(False, f"the reset cannot be started: {error.strerror or error}")
 
@@ -109,6 +112,14 @@ class GpuReset:
         """End the child."""
         if self._child is not None:
             self._child.close()
+
+    def _arguments(self) -> Iterator[str]:
+        """Yield the arguments of the child process."""
+        if self._settings.root is not None:
+            yield f"--root={self._settings.root}"
+        for service in self._settings.services:
+            yield f"--service={service}"
+        yield from (str(self._proc), *self._settings.command)
 
     def _next(self, commands: Sequence[ServerCommand]) -> ServerCommand | None:
         wanted = [command for command in commands if command.kind == RESET]

@@ -39,6 +39,7 @@ from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import AgentSettings
 from gpu_recovery_agent.state import AgentState
+from gpu_recovery_agent.stop_flag import StopFlag
 
 LAST_REPORT_S = 2.0
 """Seconds that the last report may take: the shutdown of the machine waits for the agent."""
@@ -48,7 +49,7 @@ class Agent:
     """One agent. Set `stop` to end it."""
 
     def __init__(self, settings: AgentSettings, environment: Mapping[str, str], log: AgentLog) -> None:
-        self.stop = threading.Event()
+        self.stop = StopFlag()
         self._settings, self._log, self._notify = settings, log, systemd.SystemdNotifier(environment)
         boot_id = boot.boot_id(settings.host_proc)
         self._state = AgentState(settings.state_folder, boot_id, log)
@@ -64,7 +65,7 @@ class Agent:
         self._activity = ActivitySensor(settings.running_folder, settings.host_proc, counters.read)
         self._orders = RankOrders(settings.running_folder, log)
         self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader, orders=self._orders)
-        self._reset = GpuReset(settings.reset_command, settings.host_proc, environment, self._state, log)
+        self._reset = GpuReset(settings.reset, settings.host_proc, environment, self._state, log)
         self._outbox = Outbox(boot_id, self._state, self._running, log, settings.inventory_s)
         self._endpoint = ReportsEndpoint(settings.reports_url)
         self._reporter = Reporter(credentials_of(settings, environment), self._state, self._endpoint, log)

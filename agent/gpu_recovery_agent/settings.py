@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpu_recovery_agent.rank.paths import AgentSettingsError, at_home, path_or_off, running_folder, socket_path
+from gpu_recovery_agent.reset_settings import ResetSettings
 
 GPU_EVENTS = "GPU_RECOVERY_GPU_EVENTS"
 """Variable of the preview of GPU Operational Events. The child process that reads NVML reads it as well."""
@@ -17,7 +17,6 @@ REPORTS, SIGNED_REPORTS = "/api/v1/reports", "/api/v1/signed/reports"
 REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
-RESET_COMMAND = ("nvidia-smi", "--gpu-reset")
 ECS_GPU_METRICS = "run/ecs/gpu/gpu-metrics.json"
 """Path below the root of the machine of the file that `dcgm-init` of the ECS agent writes (/var/run is /run)."""
 REPAIR_LOG, JOURNAL = "var/log/gpu-recovery/repairs.log", "run/systemd/journal/socket"
@@ -36,9 +35,9 @@ class AgentSettings:
     Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
     are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
     training processes; None disables it. The agent touches `alive_file` at each turn of its loop; None: no file.
-    `reset_command` resets all GPUs; it is empty if the agent resets none. The lines about repairs of the machine go to
-    `repair_log` and to the socket `journal`; None: not there. `ecs_gpu_metrics` is the file of the ECS agent's DCGM
-    watch; None: it is not read. `gpu_events` says whether GPU Operational Events are read.
+    `reset` says whether and how the agent resets GPUs. The lines about repairs of the machine go to `repair_log` and to
+    the socket `journal`; None: not there. `ecs_gpu_metrics` is the file of the ECS agent's DCGM watch; None: it is
+    not read. `gpu_events` says whether GPU Operational Events are read.
     """
 
     reports_url: str
@@ -57,7 +56,7 @@ class AgentSettings:
     region: str = ""
     socket: Path | None = None
     alive_file: Path | None = None
-    reset_command: tuple[str, ...] = ()
+    reset: ResetSettings = field(default_factory=ResetSettings)
     repair_log: Path | None = None
     journal: Path | None = None
     ecs_gpu_metrics: Path | None = None
@@ -70,6 +69,7 @@ class AgentSettings:
         signs = _choice(environment, "GPU_RECOVERY_AUTH", ("token", "sigv4")) == "sigv4"
         address = _url(environment)
         host_root = Path(environment.get("HOST_ROOT") or "/")
+        host_sys = Path(environment.get("HOST_SYS") or host_root / "sys")
         return cls(
             reports_url=address + (SIGNED_REPORTS if signs else REPORTS),
             token_file=None if signs else _token_file(environment),
@@ -83,7 +83,7 @@ class AgentSettings:
             journal=path_or_off(environment, "GPU_RECOVERY_JOURNAL", str(host_root / JOURNAL)),
             ecs_gpu_metrics=path_or_off(environment, "GPU_RECOVERY_ECS_GPU_METRICS", str(host_root / ECS_GPU_METRICS)),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
-            host_sys=Path(environment.get("HOST_SYS") or host_root / "sys"),
+            host_sys=host_sys,
             host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),
@@ -91,7 +91,7 @@ class AgentSettings:
             interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
             poll_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
             nvml_deadline_s=_milliseconds(environment, "GPU_RECOVERY_NVML_DEADLINE_MS", 30_000, least=10),
-            reset_command=_reset_command(environment),
+            reset=ResetSettings.from_environment(environment, host_sys),
             inventory_s=_milliseconds(environment, "GPU_RECOVERY_INVENTORY_MS", 300_000, least=10),
         )
 
@@ -162,17 +162,6 @@ def _ecs_agent(environment: Mapping[str, str]) -> str | None:
     if parts.scheme != "http" or (parts.hostname or "") not in LOOPBACK:
         raise AgentSettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
     return text.rstrip("/")
-
-
-def _reset_command(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that resets all GPUs: that of nvidia-smi if the variable is `on`, or the value itself."""
-    text = environment.get("GPU_RECOVERY_GPU_RESET", "").strip() or "off"
-    if text in ("on", "off"):
-        return RESET_COMMAND if text == "on" else ()
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise AgentSettingsError(f"GPU_RECOVERY_GPU_RESET is {text!r}, which is no command line: {error}") from None
 
 
 def _switch(environment: Mapping[str, str], variable: str) -> bool:

@@ -24,7 +24,7 @@ from sandbox.cluster.driver import ClusterTimings
 ROOT = Path(__file__).parents[2]
 AGENT = ROOT / "agent"
 PACKAGE = Path(gpu_recovery_agent.__file__).parent
-UNIT = "gpu-recovery-agent.service"
+UNIT, DROP_IN = "gpu-recovery-agent.service", "gpu-reset.conf"
 PAGE = (AGENT / "README.md").read_text()
 OF_THE_RANK = {"JOB_ID", "ATTEMPT", "RANK", "EPOCH", "RUNNING_LOG_ID", "NODE_RANK"}
 
@@ -113,6 +113,39 @@ def test_systemd_itself_finds_the_unit_hardened() -> None:
     complaints = [line for line in done.stderr.splitlines() if UNIT in line]
     assert done.returncode == 0, done.stdout + done.stderr
     assert complaints == [] and "Overall exposure level" in done.stdout
+
+
+def test_the_drop_in_lets_the_agent_reset_gpus_and_changes_nothing_else() -> None:
+    """Root with all capabilities, and none of the lines that keep nvidia-smi or systemctl from their work."""
+    parser = Unit(strict=False, comment_prefixes=("#",), delimiters=("=",))
+    parser.read_string((AGENT / DROP_IN).read_text())
+    assert dict(parser["Service"]) == {
+        "Environment": "GPU_RECOVERY_GPU_RESET=on",
+        "User": "root",
+        "Group": "root",
+        "AmbientCapabilities": "",
+        "CapabilityBoundingSet": "~",
+        "ProtectKernelModules": "no",
+        "ProtectKernelTunables": "no",
+        "SystemCallFilter": "",
+        "MemoryMax": "512M",
+        "TasksMax": "64",
+    }
+    assert f"{UNIT}.d/{DROP_IN}" in PAGE
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def test_systemd_itself_reads_the_drop_in(tmp_path: Path) -> None:
+    """It has no complaint about a line, and finds root with CAP_SYS_ADMIN, which a reset needs."""
+    (tmp_path / f"{UNIT}.d").mkdir()
+    shutil.copy(AGENT / UNIT, tmp_path / UNIT)
+    shutil.copy(AGENT / DROP_IN, tmp_path / f"{UNIT}.d" / DROP_IN)
+    command = ("systemd-analyze", "security", "--offline=true", "--no-pager", str(tmp_path / UNIT))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    if "unrecognized option" in done.stderr or "Unknown command" in done.stderr:
+        pytest.skip("this systemd analyses no file")
+    assert not [line for line in done.stderr.splitlines() if DROP_IN in line or UNIT in line]
+    assert "Service runs as root user" in done.stdout and "Service has administrator privileges" in done.stdout
 
 
 def test_the_daemon_of_ecs_sees_the_gpus_and_takes_none_from_a_training() -> None:

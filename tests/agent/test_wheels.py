@@ -127,10 +127,9 @@ def test_each_wheel_owns_its_package_and_holds_the_licence(agents: Path, trainin
         owned = {name.split("/")[0] for name in names} - {next(n.split("/")[0] for n in names if "dist-info" in n)}
         assert {name for name in owned if not name.endswith(".data")} == {package}
     with zipfile.ZipFile(agents) as found:
-        (unit,) = (
-            name for name in found.namelist() if name.endswith("share/gpu-recovery-agent/gpu-recovery-agent.service")
-        )
-        assert found.read(unit) == (AGENT / "gpu-recovery-agent.service").read_bytes()
+        for file in ("gpu-recovery-agent.service", "gpu-reset.conf"):
+            (name,) = (name for name in found.namelist() if name.endswith(f"share/gpu-recovery-agent/{file}"))
+            assert found.read(name) == (AGENT / file).read_bytes()
         assert "gpu_recovery_agent/parsers/xid.py" in found.namelist()
 
 

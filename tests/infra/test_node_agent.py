@@ -3,8 +3,10 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gpu_recovery_agent.reset_settings import INSTANCE_TYPE
 from gpu_recovery_agent.settings import SIGNED_REPORTS, AgentSettings
 
 from infra.settings import DeploymentSettings
@@ -127,6 +129,59 @@ def test_the_agent_sees_the_gpus_and_reserves_none(with_ray: Deployment) -> None
     assert found["ReadonlyRootFilesystem"] is True
     (task,) = (each for each in with_ray.of_type("AWS::ECS::TaskDefinition").values() if each["Family"] == FAMILY)
     assert (task["PidMode"], task["NetworkMode"]) == ("host", "host")
+
+
+def test_the_daemon_resets_gpus_on_the_named_instance_types(with_ray: Deployment, tmp_path: Path) -> None:
+    """With the programs of the instance, because the image has neither nvidia-smi nor systemctl."""
+    product = tmp_path / INSTANCE_TYPE
+    product.parent.mkdir(parents=True)
+    given = environment(with_ray) | {"GPU_RECOVERY_API_URL": "https://h", "HOST_SYS": str(tmp_path)}
+    for kind, is_able in (("p4d.24xlarge", True), ("g5.xlarge", False)):
+        product.write_text(f"{kind}\n")
+        settings = AgentSettings.from_environment(given)
+        assert bool(settings.reset.command) is is_able
+    assert (settings.reset.services, settings.reset.root) == (("nvidia-dcgm.service",), Path("/proc/1/root"))
+    assert settings.gpu_events
+
+
+def test_the_daemon_resets_no_gpus_by_default() -> None:
+    """No default of a setting switches a reset or the preview of GPU Operational Events on."""
+    settings = DeploymentSettings(node_agent="daemon")
+    assert (settings.agent_gpu_reset_instance_types, settings.agent_gpu_events) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"agent_gpu_reset_instance_types": "p5.*"}, "agent_gpu_reset_instance_types"),
+        ({"agent_gpu_events": True}, "agent_gpu_events"),
+        ({"agent_gpu_reset_services": "dcgm", "node_agent": "daemon"}, "agent_gpu_reset_services"),
+        ({"agent_gpu_reset_instance_types": "p5 or p4", "node_agent": "daemon"}, "agent_gpu_reset_instance_types"),
+        (
+            {"agent_gpu_reset_services": "--now", "agent_gpu_reset_instance_types": "*", "node_agent": "daemon"},
+            "agent_gpu_reset_services",
+        ),
+    ],
+)
+def test_a_setting_of_the_daemon_without_effect_is_refused(given: dict[str, Any], name: str) -> None:
+    """Its author would believe that it has an effect."""
+    with pytest.raises(DeploymentSettingsError, match=f"^gpu-recovery:{name}: "):
+        DeploymentSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("types", "policy", "warned"),
+    [
+        ("p5.*", {"gpu_reset": True}, ""),
+        ("", {}, ""),
+        ("p5.*", {}, "gpu-recovery:policy: gpu_reset is off"),
+        ("", {"gpu_reset": True}, "gpu-recovery:agent_gpu_reset_instance_types: names no type"),
+    ],
+)
+def test_half_of_the_settings_of_a_reset_is_warned_of(types: str, policy: dict[str, Any], warned: str) -> None:
+    """A reset needs the policy and an agent that may reset GPUs."""
+    settings = DeploymentSettings(node_agent="daemon", agent_gpu_reset_instance_types=types, policy=policy)
+    assert [text.split(",")[0] for text in settings.warnings.values()] == ([warned] if warned else [])
 
 
 def test_a_hanging_agent_is_replaced(with_ray: Deployment) -> None:

@@ -195,7 +195,8 @@ class RecoveryPolicy:
     gpu_reset: bool = False
     """Whether a node agent resets the GPUs of its instance if the driver asks for that. If it fails, a reboot follows.
 
-    Only an agent that is set up for it does so (`GPU_RECOVERY_GPU_RESET`), so each instance type can be excluded.
+    Only an agent that is set up for it does so: `agent_gpu_reset_instance_types`, or `GPU_RECOVERY_GPU_RESET` on the
+    instance.
     """
     replace: bool = False
     """Whether instances may be terminated or stopped. If not, an operator replaces what reboots do not cure."""
