@@ -23,7 +23,7 @@ POLICY = {
     "progress_timeout_min_s": 12,
     "reboot_settle_s": 4,
     "reboot_timeout_s": 60,
-    "reboots_max": 5,  # four tests break a GPU, and each of them may choose the same instance
+    "reboots_max": 6,  # five tests break a GPU, and each of them may choose the same instance
     "record_repairs": True,
     "gpu_reset": True,
     "relapse_window_s": 1,  # one test after the other breaks the GPU of an instance
