@@ -8,7 +8,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
@@ -113,15 +113,16 @@ class Node:
 
     def start(self) -> subprocess.Popen[bytes]:
         """An agent, that goes on where the one before it was."""
-        environment = agents.environment(self.place, self.folder, self.api_url, self.token_file) | {
-            "GPU_RECOVERY_LOOK_MS": "200",
-            "GPU_RECOVERY_INTERVAL_MS": "2000",
-            "WALL_SHIFT_FILE": str(self.wall_shift),
-        }
-        environment["PYTHONPATH"] = f"{ANOTHER_CLOCK}:{environment['PYTHONPATH']}"
+        more = {"GPU_RECOVERY_INTERVAL_MS": "2000", "WALL_SHIFT_FILE": str(self.wall_shift)}
+        return self.run(agents.COMMAND, ANOTHER_CLOCK, more)
+
+    def run(self, command: Sequence[str], first: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """An agent by another command, with `first` as the first folder of its modules, and with further variables."""
+        environment = agents.environment(self.place, self.folder, self.api_url, self.token_file)
+        environment |= {"GPU_RECOVERY_LOOK_MS": "200", "PYTHONPATH": f"{first}:{environment['PYTHONPATH']}", **more}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                agents.COMMAND, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.processes.append(process)
         return process
