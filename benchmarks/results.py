@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results.json"
-OTHER_COMMANDS = ("mutants", "coverage", "hangs", "queue_estimates")
+OTHER_COMMANDS = ("mutants", "coverage", "hangs", "quiet_hangs", "queue_estimates")
 """Names whose figures `make bench` does not measure: `make mutants`, `make test-full` and other modules do."""
 
 

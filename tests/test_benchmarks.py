@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,27 @@ def test_a_program_whose_cold_start_is_measured_runs(name: str) -> None:
 def test_a_heartbeat_that_is_measured_is_one_that_changes_nothing() -> None:
     """One write each, as of an instance where all is well: otherwise something else is measured."""
     assert heartbeats.heartbeat_figures(4)["dynamodb_calls_each"] == 1.0
+
+
+@pytest.mark.parametrize(("alarms", "mean"), [(0, 2.996), (1, 4.744), (3, 7.754), (10, 16.962)])
+def test_the_bound_of_a_rate_is_that_of_a_poisson_distribution(alarms: int, mean: float) -> None:
+    """Means from tables of exact limits (Garwood). Without an alarm it is the rule of three."""
+    assert quiet_hangs.bound_per_1000(alarms, 1_000.0) == pytest.approx(mean, abs=0.001)
+    assert quiet_hangs.bound_per_1000(alarms, 4_000.0) == pytest.approx(mean / 4, abs=0.001)
+
+
+def test_the_courses_without_a_known_alarm_are_measured_long_enough() -> None:
+    """For a bound below one false alarm per 1,000 job-days, if none comes."""
+    others = [name for name in COURSES if name != quiet_hangs.LOOKS_LIKE_A_HANG]
+    assert len(others) == len(COURSES) - 1
+    assert quiet_hangs.bound_per_1000(0, len(others) * quiet_hangs.JOBS * quiet_hangs.JOB_DAYS) < 1.0
+
+
+def test_a_run_of_all_benchmarks_keeps_what_other_commands_measured() -> None:
+    """Each name of the results is measured by `make bench`, or is kept."""
+    measured = re.findall(r'^        "(\w+)": ', (BENCHMARKS / "__main__.py").read_text(), re.MULTILINE)
+    assert set(results.read()) == {*measured, *results.OTHER_COMMANDS}
+    assert not set(measured) & set(results.OTHER_COMMANDS)
 
 
 def test_no_benchmark_is_left_out() -> None:
