@@ -25,7 +25,8 @@ BY_USER = (JobStatus.CANCELED.value, JobStatus.SUSPENDING.value, JobStatus.SUSPE
 SUBMITTED_AGAIN = timedelta(days=1)
 """Time after the failure of a job within which a job of the same size and user continues its training."""
 LEADS = timedelta(seconds=120)
-"""Time before the stop of a gang from which the events of its instances belong to the interruption."""
+"""Time before the stop of a gang from which the events of its instances belong to the interruption. A check that
+has not ended at the stop belongs to it, however long it takes."""
 
 
 @dataclass
@@ -249,8 +250,10 @@ class _Builder:
             ran_s = (event.at - course.began_at).total_seconds()
         found = Interruption(len(course.interruptions), event.job_id, event.attempt, course.gang, ran_s)
         for name in course.gang:
-            for each in self._early.pop(name, []):
-                leads = event.at - each.at <= LEADS
+            early = self._early.pop(name, [])
+            closed = [number for number, each in enumerate(early, 1) if each.after == InstanceStatus.AVAILABLE]
+            for number, each in enumerate(early, 1):
+                leads = event.at - each.at <= LEADS or number > max(closed, default=0)
                 if leads or course.interruptions:
                     into = course._trouble[name] = found if leads else course.interruptions[-1]
                     into.about.setdefault(name, []).append(each)

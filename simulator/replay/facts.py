@@ -243,6 +243,9 @@ class _Finder:
     def _fault_at(self, interruption: Interruption, shows: Shows) -> datetime:
         """Return when the training stopped: before its end became visible."""
         conditions = self.conditions
+        reported = _found_while_running(interruption)
+        if reported is not None:
+            return reported.at - timedelta(seconds=conditions.evidence_s)
         stalled = UNCHANGED.search(interruption.events[0].reason)
         if stalled is not None:
             return interruption.at - timedelta(seconds=float(stalled[1]) - conditions.step_s / 2)
@@ -304,6 +307,8 @@ def _shows(interruption: Interruption, nnodes: int) -> Shows:
         return Shows.GONE
     trigger = (interruption.events[0].replay or {}).get("event")
     hangs = trigger == "ProgressStopped" or (nnodes > 1 and own_ends > nnodes // 2)
+    hangs = hangs or bool(interruption.fact("together"))
+    hangs = hangs or _found_while_running(interruption) is not None  # no rank had ended when the check found the fault
     return Shows.HANG if hangs else Shows.EXIT
 
 
@@ -320,9 +325,23 @@ def _is_faulty(interruption: Interruption, name: str) -> bool:
 
 
 def _is_reported(interruption: Interruption, name: str) -> bool:
-    """Return whether the node agent of the instance reported its fault."""
-    reported = any((event.replay or {}).get("event") == "HealthReported" for event in interruption.about.get(name, ()))
-    return reported or name in (interruption.fact("faulty") or ())
+    """Return whether the node agent of the instance reported its fault. Earlier failures on it are no report."""
+    shown, doubtful = interruption.fact("faulty") or (), interruption.fact("doubtful") or ()
+    return bool(_reports(interruption, name)) or (name in shown and name not in doubtful)
+
+
+def _reports(interruption: Interruption, name: str) -> list[RecordedEvent]:
+    """Return the events with which a health report of the instance was decided about."""
+    events = interruption.about.get(name, ())
+    return [event for event in events if (event.replay or {}).get("event") == "HealthReported"]
+
+
+def _found_while_running(interruption: Interruption) -> RecordedEvent | None:
+    """Return the first health report of a fault whose check stopped the gang; None if the gang stopped otherwise."""
+    if (interruption.events[0].replay or {}).get("event") != "InstanceNeedsRepair":
+        return None
+    reports = [event for name in interruption.gang for event in _reports(interruption, name)]
+    return min((event for event in reports if event.at < interruption.at), key=lambda event: event.at, default=None)
 
 
 def _touched(interruption: Interruption, name: str) -> bool:

@@ -17,7 +17,7 @@ from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, FlightReport
 from gpu_recovery.core.events import Checked, InstancesChecked
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.instance.record import Claim, IdleCheckResult
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.redaction import FORMS, SecretForm
 from gpu_recovery.core.task import Ending, EndingKind
@@ -53,6 +53,40 @@ RDMA = "misc/ibvwrap.cc:280 NCCL WARN Call to ibv_create_qp failed"
 def api(functions: Functions) -> Api:
     """The API of a deployment with two instances."""
     return two_instances(functions)
+
+
+@pytest.mark.parametrize(
+    ("passed_s", "changes", "told"),
+    [
+        (-600 - 7_200, {}, True),
+        (-600 - 90_000, {}, False),
+        (-300, {}, False),
+        (-600 - 7_200, {"healed_at": later(-4_000)}, False),
+        (-600 - 7_200, {"blamed_at": later(-10)}, True),
+    ],
+    ids=["two hours before", "two days before", "not before", "a repair since", "the fault of this attempt"],
+)
+def test_a_diagnosis_tells_the_idle_check_that_the_blamed_instance_had_passed(
+    api: Api, passed_s: int, changes: dict[str, Any], told: bool
+) -> None:
+    """The pass is part of the evidence, and takes nothing from the blame."""
+    store, passed_at = api.functions.store, later(passed_s)
+    for name in (FIRST, SECOND):
+        record = store.load_instance(name)
+        assert record is not None
+        idle_check = IdleCheckResult(passed_at, CheckOutcome.HEALTHY.value, passed_at, 3)
+        store.save_instance(replace(record, idle_check=idle_check, **changes))
+    failed(api, reports=(LIES,), running_at=later(-600))
+    conclusion = ended(api).conclusion
+    assert (conclusion.cause, conclusion.instances, conclusion.decided) == ("GPU_FAULT", (SECOND,), True)
+    sentence = f"{SECOND} had passed an idle check at level 3, {-passed_s / 3600:.1f} h before this diagnosis"
+    assert (sentence in conclusion.sentence) is told
+    assert FIRST not in conclusion.sentence
+    page = api.post("/diagnoses", {"job_id": JOB}).body["page"]["en"]
+    assert (f"[idle-check] {sentence}" in page) is told
+    store.save_job(replace(api.functions.job(), attempt=2))
+    earlier = api.post("/diagnoses", {"job_id": JOB, "attempt": 1}).body
+    assert earlier["cause"] == "GPU_FAULT" and "idle check" not in earlier["page"]["en"]
 
 
 def test_the_log_of_a_program_that_cannot_run_fails_the_job_at_once(api: Api) -> None:

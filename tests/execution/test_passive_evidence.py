@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
 from gpu_recovery.core.events import AllRanksStopped
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
-from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
+from gpu_recovery.core.instance.record import HealthReport, IdleCheckResult, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import GangCheck
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
@@ -126,6 +127,21 @@ def test_an_instance_with_a_sign_is_checked_alone(api: Api, changes: dict[str, A
     assert (job.status, set(checked(api))) == (JobStatus.RECOVERING, {SECOND}), job.reason
     assert f"{SECOND} checked in the background ({SECOND}: " in job.reason and told in job.reason
     assert (job.blamed, job.repairs, tuple(job.left_out)) == ((SECOND,), 1, (SECOND,))
+
+
+def test_the_idle_check_that_an_instance_had_passed_is_told_with_its_sign(api: Api) -> None:
+    """It is told and changes nothing: that instance is checked and left out as without the pass."""
+    store, passed_at = api.functions.store, later(-600 - 2 * 3_600)
+    for name in (FIRST, SECOND):
+        record = store.load_instance(name)
+        assert record is not None
+        idle_check = IdleCheckResult(passed_at, CheckOutcome.HEALTHY.value, passed_at, 3)
+        store.save_instance(replace(record, idle_check=idle_check))
+        reports(api, name, 2, GpuHealth.IMPAIRED if name == SECOND else OK, "row remapping failed on GPU 3")
+    job, _ = ended(api)
+    assert (job.status, set(checked(api)), tuple(job.left_out)) == (JobStatus.RECOVERING, {SECOND}, (SECOND,))
+    told = f"{SECOND}: row remapping failed on GPU 3; it had passed an idle check at level 3, 2.0 h before the attempt"
+    assert told in job.reason and "idle check" not in job.reason.replace(told, "")
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_a_row_fires_for_a_live_job(
 
 NOT_OF_A_LIVE_JOB = {"4+"}
 """Rows that say what a reporter does wrong that the SDK does right: a probe that did not wait for the GPU."""
-OF_OTHER_FAMILIES = ("log ", "flight", "pair", "exit", "xid", "restart", "silence", "probe", "preflight")
+OF_OTHER_FAMILIES = ("log ", "flight", "pair", "exit", "xid", "restart", "silence", "probe", "preflight", "idle-check")
 """Begins of the rows that seed 002 does not have. Their own tests drive them.
 
 Those of the preflight are driven in `test_preflight.py` of `tests/agent/rank`, `tests/core/diagnosis` and

@@ -3,6 +3,8 @@
 `gpu-recovery fleet what-if` replays recorded incidents under another policy. The reason of a decision is a sentence for
 people. The replay facts say the same as values: which event was decided about, under which policy, on which instances,
 and what the event had found. `elastic` is true if the job is elastic; facts without it are those of a fixed width.
+`together` is true if more than half of a held gang ended by itself; `AllRanksHeld` is no change of status to record.
+`faulty` are instances with a sign of a fault, and `doubtful` those of them with no sign but one that a program causes.
 The facts are bounded, and `version` says which members to expect.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.repeat_offender import ended_together
 from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery.core.published_events import utc_text
 
@@ -59,6 +62,10 @@ def job_facts(job: Job, event: events.JobEvent | str, policy: RecoveryPolicy) ->
             facts["failed_at"] = utc_text(event.failure.at)
         case events.PassiveEvidenceCollected():
             facts |= {"silent": event.evidence.silent, "faulty": list(event.evidence.faulty)[:NAMED_MAX]}
+            if event.evidence.doubtful:
+                facts["doubtful"] = list(event.evidence.doubtful)[:NAMED_MAX]
+    if isinstance(event, events.PassiveEvidenceCollected | events.Diagnosed) and ended_together(job, policy):
+        facts["together"] = True
     return facts
 
 

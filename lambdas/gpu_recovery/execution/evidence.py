@@ -16,6 +16,7 @@ from gpu_recovery.core.diagnosis.event_delivery import CLAIM_KIND, CLAIM_ROLE, s
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
     FlightReport,
+    IdleCheckReport,
     LogFinding,
     Observation,
     ProbeReport,
@@ -26,12 +27,14 @@ from gpu_recovery.core.diagnosis.observations import (
     Written,
     XidReport,
 )
+from gpu_recovery.core.diagnosis.rules.instances import IDLE_CHECK
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.fault_history import score
+from gpu_recovery.core.instance.idle_check import passed_before
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, SHARED_STORAGE, DiagnosisResult
 from gpu_recovery.core.job.record import Job
@@ -138,6 +141,7 @@ def collect_evidence(
         *_check_observations(progress, plan, now),
         *_instance_observations(store, instances, policy, now),
         *_restarts(job, plan, instances),
+        *_idle_checks(job, plan, instances),
         *logs,
     )
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
@@ -198,6 +202,7 @@ def diagnosis_result_of(evidence: Evidence, diagnosis: Diagnosis, plan: Plan) ->
     instances = tuple(name for name in dict.fromkeys(plan.instances) if name in scope_instances)  # in rank order
     strongest = max(diagnosis.findings, key=lambda finding: (finding.weight, finding.row))
     few = len(instances) <= INSTANCES_MAX
+    sentences = (strongest.english, *_idle_check_notes(evidence, diagnosis, instances))
     is_shared_storage = diagnosis.cause is Cause.STORAGE and diagnosis.remedy is Remedy.PERSON
     where = SHARED_STORAGE if is_shared_storage else str(diagnosis.scope)
     gpus = _gpus(evidence, diagnosis, instances)
@@ -209,11 +214,18 @@ def diagnosis_result_of(evidence: Evidence, diagnosis: Diagnosis, plan: Plan) ->
         diagnosis.remedy,
         round(100 * diagnosis.confidence),
         diagnosis.decided and few,
-        masked(strongest.english)[:500],
+        masked("; ".join(sentences))[:500],
         gpus,
         possible=() if diagnosis.decided else _possible_causes(diagnosis),
         quoted=evidence.error_line,
     )
+
+
+def _idle_check_notes(evidence: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) -> Iterator[str]:
+    """Yield the notes about the idle checks that these instances had passed before the attempt."""
+    for note in diagnosis.informational:
+        if note.row == IDLE_CHECK and evidence.topology.instances_of(note.scope) <= set(instances):
+            yield note.english
 
 
 def _possible_causes(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -305,6 +317,20 @@ def _restarts(job: Job, plan: Plan, instances: Mapping[str, Instance]) -> Iterat
         if booted is None:
             continue
         yield RestartReport(report_id=f"restart/{name}", at_s=booted.timestamp(), instance_id=name)
+
+
+def _idle_checks(job: Job, plan: Plan, instances: Mapping[str, Instance]) -> Iterator[Observation]:
+    """Yield the idle check that each instance had passed before the present attempt, while that pass was evidence."""
+    began = job.began_at if plan.attempt == job.attempt else None
+    if began is None:
+        return
+    for name, instance in instances.items():
+        passed_at = passed_before(instance, began)
+        if passed_at is not None and instance.idle_check is not None:
+            level = instance.idle_check.level
+            yield IdleCheckReport(
+                report_id=f"idle-check/{name}", at_s=passed_at.timestamp(), instance_id=name, level=level
+            )
 
 
 def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[str]]:

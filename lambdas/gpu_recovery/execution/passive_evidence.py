@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.fault_signs import SENTENCE_MAX, fault_of, has_reported, is_certain
+from gpu_recovery.core.instance.fault_signs import SENTENCE_MAX, fault_of, has_reported, is_certain, with_idle_check
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job import gang_check, repeat_offender
 from gpu_recovery.core.job.record import Job
@@ -46,7 +46,8 @@ def collect_passive_evidence(context: ExecutionContext, job: Job, plan: Plan) ->
         name: fault_of(records[name], beats[name], first, context.now) or apart.get(name, "")[:SENTENCE_MAX]
         for name in present
     }
-    faulty = {name: sign for name, sign in signs.items() if sign}
+    began = job.began_at or since
+    faulty = {name: with_idle_check(sign, records[name], began) for name, sign in signs.items() if sign}
     beyond = tuple(faulty)[FAULTY_MAX:]
     kept = {name: sign for name, sign in faulty.items() if name not in beyond}
     doubtful = tuple(name for name in kept if not is_certain(records[name], beats[name]))

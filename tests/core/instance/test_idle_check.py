@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.instance.idle_check import gpus_after_idle_check, has_passed
+from gpu_recovery.core.instance.fault_signs import SENTENCE_MAX, with_idle_check
+from gpu_recovery.core.instance.idle_check import gpus_after_idle_check, has_passed, passed_before
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.state_machine import EventOutcome
@@ -186,6 +187,54 @@ def test_a_passed_check_counts_for_a_day_and_until_later_evidence() -> None:
     for later_evidence in ({"blamed_at": soon}, {"replaced_at": soon}, {"past": (failed,)}):
         assert not has_passed(replace(record, **later_evidence), soon)
     assert not has_passed(available(), soon)
+
+
+def passed() -> tuple[Instance, datetime]:
+    """An instance that has passed its idle check, and when."""
+    return applied(end(begun(), CheckOutcome.HEALTHY)), later(HOUR_S + 90)
+
+
+def test_a_pass_before_an_attempt_is_known_after_the_fault_that_ended_the_attempt() -> None:
+    """What happened between the pass and the attempt ends it; what happened in the attempt does not."""
+    record, at = passed()
+    began = at + timedelta(hours=1)
+    for seconds, known in ((-60, None), (60, at)):
+        fault = began + timedelta(seconds=seconds)
+        failed = Signal(LemonSignal.GANG_FAILED, fault.timestamp())
+        for evidence in ({"blamed_at": fault}, {"replaced_at": fault}, {"healed_at": fault}, {"past": (failed,)}):
+            assert passed_before(replace(record, **evidence), began) == known, evidence
+            assert not has_passed(replace(record, **evidence), fault)
+
+
+def test_a_pass_of_another_day_or_after_the_attempt_began_is_not_known() -> None:
+    """The check of an idle instance after its job has left is no pass before the failure."""
+    record, at = passed()
+    assert passed_before(record, at) == at
+    assert passed_before(record, at - timedelta(seconds=1)) is None
+    assert passed_before(record, at + timedelta(hours=24)) is None
+    assert passed_before(applied(end(begun(), CheckOutcome.INCONCLUSIVE)), at) is None
+
+
+def test_a_stop_for_a_job_leaves_the_pass_before_it_known() -> None:
+    """The stopped check proves nothing, for or against."""
+    record, at = passed()
+    again = events.IdleCheckDue(at=later(3 * HOUR_S))
+    record = replace(applied(tell(record, again, POLICY, again.at)), commands=())
+    record = applied(end(applied(preempt(record, 3 * HOUR_S + 60)), CheckOutcome.INCONCLUSIVE, 3 * HOUR_S + 90))
+    assert record.idle_check.outcome == ""
+    assert passed_before(record, later(4 * HOUR_S)) == at
+
+
+def test_the_sign_of_a_fault_is_told_with_the_idle_check_before_it() -> None:
+    """No sign is made of it, and a long sentence leaves it room."""
+    record, at = passed()
+    began = at + timedelta(minutes=90)
+    note = "; it had passed an idle check at level 3, 1.5 h before the attempt"
+    assert with_idle_check("XID 79", record, began) == f"XID 79{note}"
+    assert with_idle_check("", record, began) == ""
+    assert with_idle_check("XID 79", available(), began) == "XID 79"
+    long = with_idle_check("x" * SENTENCE_MAX, record, began)
+    assert long.endswith(note) and len(long) == SENTENCE_MAX
 
 
 def test_a_wrong_configuration_is_told_once() -> None:

@@ -14,7 +14,7 @@ not a thousand rivals. The scopes of a cause then divide the share of the cause.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpu_recovery.core.diagnosis.case import Case, History, Topology
 from gpu_recovery.core.diagnosis.catalogue import RULES
@@ -23,6 +23,7 @@ from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.diagnosis.probes import next_probe
 from gpu_recovery.core.diagnosis.remedies import remedy_for
 from gpu_recovery.core.diagnosis.rule import Rule, RuleFinding, findings
+from gpu_recovery.core.diagnosis.rules.instances import IDLE_CHECK
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
@@ -84,7 +85,7 @@ def diagnose(
     case = Case.of(reports, topology, history, at_s, thresholds)
     rule_findings = findings(rules, case)
     ranked = ranking(rule_findings, case)
-    notes = tuple(finding for finding in rule_findings if finding.cause is None)
+    notes = tuple(_notes(rule_findings, ranked, case))
     if not ranked:
         no_findings: tuple[RuleFinding, ...] = ()
         probe = next_probe((), case)
@@ -117,6 +118,17 @@ def diagnose(
         notes,
         thresholds.version,
     )
+
+
+def _notes(rule_findings: Iterable[RuleFinding], ranked: Iterable[Hypothesis], case: Case) -> Iterator[RuleFinding]:
+    """Findings without a cause. Those about idle checks stay only for the instances that a hypothesis names.
+
+    Most instances of a large gang have passed an idle check, and the text of a diagnosis shows few notes.
+    """
+    named = frozenset[str]().union(*(case.topology.instances_of(hypothesis.scope) for hypothesis in ranked))
+    for finding in rule_findings:
+        if finding.cause is None and (finding.row != IDLE_CHECK or case.topology.instances_of(finding.scope) & named):
+            yield finding
 
 
 def _is_the_same(hypothesis: Hypothesis, first: Hypothesis, first_instances: frozenset[str], case: Case) -> bool:

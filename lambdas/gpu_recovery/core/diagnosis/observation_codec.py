@@ -46,6 +46,7 @@ EVERY_KIND: Mapping[str, type[Observation]] = {
     "xid": observations.XidReport,
     "silent": observations.SilenceReport,
     "restart": observations.RestartReport,
+    "idle_check": observations.IdleCheckReport,
     "pair": observations.PairReport,
     "probe": observations.ProbeReport,
 }

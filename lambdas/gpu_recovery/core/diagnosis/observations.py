@@ -327,6 +327,13 @@ class RestartReport(Observation):
 
 
 @frozen_dataclass(kw_only=True)
+class IdleCheckReport(Observation):
+    """Idle check that the instance passed before the attempt. It ended at `at_s`; `level` is its DCGM run level."""
+
+    level: int
+
+
+@frozen_dataclass(kw_only=True)
 class PairReport(Observation):
     """One pairwise test: its round, its instances and its result (`core.diagnosis.pairwise_test`)."""
 

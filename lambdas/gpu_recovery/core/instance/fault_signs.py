@@ -10,6 +10,7 @@ from datetime import datetime
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat
 from gpu_recovery.core.instance.health_reports import is_about_mps
+from gpu_recovery.core.instance.idle_check import passed_before
 from gpu_recovery.core.instance.lemons import WINDOW_S, LemonSignal
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 
@@ -43,6 +44,24 @@ def fault_of(instance: Instance, beat: Heartbeat, first: str, now: datetime) -> 
     if instance.instance_id == first and _failed_there_before(instance, now):
         return "jobs have failed there first before"
     return ""
+
+
+def with_idle_check(sign: str, instance: Instance, began: datetime) -> str:
+    """Return the sentence about a sign, with the idle check that the instance had passed before the attempt.
+
+    The pass is stated, and changes no decision: the failure is newer evidence than the pass.
+
+    Args:
+        sign: the sentence about the sign of a fault; "" for none, which stays.
+        instance: the record of the instance.
+        began: the time at which the attempt began.
+    """
+    passed_at, checked = passed_before(instance, began), instance.idle_check
+    if not sign or passed_at is None or checked is None:
+        return sign
+    hours = (began - passed_at).total_seconds() / 3600
+    passed = f"; it had passed an idle check at level {checked.level}, {hours:.1f} h before the attempt"
+    return f"{sign[: SENTENCE_MAX - len(passed)]}{passed}"
 
 
 def is_certain(instance: Instance, beat: Heartbeat) -> bool:

@@ -196,14 +196,21 @@ def without_fault(instance: Instance, run: CheckRun) -> dict[str, Any]:
 
 def has_passed(instance: ListedInstance, now: datetime) -> bool:
     """Return whether the instance passed an idle check within a day, with no fault, host or failed job since."""
-    checked = instance.idle_check
-    if checked is None or checked.passed_at is None or now - checked.passed_at >= PASS_COUNTS_FOR:
-        return False
-    since = (instance.blamed_at, instance.replaced_at, instance.healed_at)
-    passed_s = checked.passed_at.timestamp()
-    return all(at is None or at <= checked.passed_at for at in since) and all(
-        signal.at_s <= passed_s for signal in instance.past
-    )
+    return passed_before(instance, now) is not None
+
+
+def passed_before(instance: ListedInstance, at: datetime) -> datetime | None:
+    """Return when the instance passed the idle check that was evidence for it at the time `at`; None without one.
+
+    What came after `at` does not matter. So the pass before an attempt is known after the fault that ended the attempt.
+    """
+    passed_at = instance.idle_check.passed_at if instance.idle_check is not None else None
+    if passed_at is None or not passed_at <= at < passed_at + PASS_COUNTS_FOR:
+        return None
+    ends = (instance.blamed_at, instance.replaced_at, instance.healed_at)
+    ended = any(end is not None and passed_at < end <= at for end in ends)
+    failed = any(passed_at.timestamp() < signal.at_s <= at.timestamp() for signal in instance.past)
+    return None if ended or failed else passed_at
 
 
 def gpus_after_idle_check(instance: ListedInstance, now: datetime) -> tuple[int, str]:

@@ -354,6 +354,11 @@ class ListedJob:
         return len(self.instances) if is_elastic and self.instances else self.spec.nnodes
 
     @property
+    def began_at(self) -> datetime | None:
+        """The latest time at which the current attempt may have begun: the start of its run, else its failure."""
+        return self.running_at or (self.failure.at if self.failure is not None else self.incident_at)
+
+    @property
     def is_down(self) -> bool:
         """Whether an incident or a downtime is open: the training has not gone on since the last failure."""
         return self.incident_id is not None or (self.downtime is not None and self.downtime.is_open)

@@ -71,6 +71,17 @@ def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[Fir
     return (*earlier, FirstEnd(job.attempt, failure.rank, failure.instance_id))
 
 
+def ended_together(job: Job, policy: RecoveryPolicy) -> bool:
+    """Return whether the held attempt ended without a first end: more than half of its gang ended by itself.
+
+    The first end of an attempt whose containers are held is noted before its evidence is collected.
+    """
+    failure = job.failure
+    if failure is None or not failure.instance_id or not is_retried(failure.ending, policy):
+        return False
+    return job.holding and len(job.instances) > 1 and all(end.attempt != job.attempt for end in job.first_ends)
+
+
 def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> str:
     """Return the instance on which the attempt ended first.
 

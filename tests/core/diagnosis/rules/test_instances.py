@@ -1,9 +1,12 @@
 """What the recovery's own loop sees: how ranks ended, XIDs, silence, and probes that were made."""
 
+from dataclasses import replace
+
 import pytest
 from gpu_recovery.core.diagnosis.case import Topology, Worker
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
+    IdleCheckReport,
     Observation,
     ProbeReport,
     SilenceReport,
@@ -14,7 +17,7 @@ from gpu_recovery.core.diagnosis.rules.instances import RULES, signal_of
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Remedy, Scope, ScopeKind
 from gpu_recovery.core.xid import class_of
 
-from tests.core.diagnosis.rule_results import asked, found, instance
+from tests.core.diagnosis.rule_results import AT_S, asked, found, instance
 
 RACKS = Topology.of(Worker(f"w{n}", f"i-{n}", "rack-a" if n < 4 else "rack-b", n) for n in range(8))
 
@@ -255,3 +258,45 @@ def test_a_probe_that_did_not_fail_speaks_for_nobody(passed: bool | None) -> Non
     """A pass is said; one without a result is not even that: skipped is not passed."""
     verdict = asked(RULES, ProbeReport(report_id="", at_s=0.0, instance_id="i-1", probe=Probe.DCGM, passed=passed))
     assert verdict.cause is Cause.UNKNOWN and len(verdict.informational) == (1 if passed else 0)
+
+
+# -- idle checks -------------------------------------------------------------------------------------------------------
+
+
+def idle_check(name: str) -> IdleCheckReport:
+    """An idle check that an instance had passed half an hour before the diagnosis."""
+    return IdleCheckReport(report_id=f"idle-check/{name}", at_s=AT_S - 1_800, instance_id=name, level=3)
+
+
+def test_a_passed_idle_check_is_told_of_the_instance_that_is_blamed_and_of_no_other() -> None:
+    """Most instances of a gang have passed one. Without a cause it is told of none."""
+    verdict = asked(RULES, xid(79), idle_check("i-1"), idle_check("i-2"))
+    assert [(one.scope, one.english) for one in verdict.informational] == [
+        (instance("i-1"), "i-1 had passed an idle check at level 3, 0.5 h before this diagnosis")
+    ]
+    assert not asked(RULES, idle_check("i-1"), idle_check("i-2")).informational
+
+
+def test_a_rival_has_its_idle_check_told_too() -> None:
+    """It is part of what speaks about the choice between the two."""
+    verdict = asked(RULES, xid(79), silence("i-2"), idle_check("i-2"))
+    assert verdict.scope == instance("i-1") and instance("i-2") in {one.scope for one in verdict.rivals}
+    assert [one.scope for one in verdict.informational] == [instance("i-2")]
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        (xid(79),),
+        (end(code=139, instance_id="i-1"),),
+        (end(code=1, instance_id="i-1"),),
+        (silence("i-1"), silence("i-2")),
+        (WorkerHealth(report_id="", at_s=0.0, instance_id="i-1"),),
+    ],
+    ids=["XID", "segmentation fault", "exit code 1", "silence", "nothing"],
+)
+def test_a_passed_idle_check_changes_nothing_else_of_a_diagnosis(reports: tuple[Observation, ...]) -> None:
+    """Cause, confidence, remedy, and the probe to run next: a fault may have begun since the pass."""
+    without = asked(RULES, *reports)
+    verdict = asked(RULES, *reports, idle_check("i-1"), idle_check("i-2"))
+    assert replace(verdict, informational=()) == replace(without, informational=())

@@ -12,6 +12,7 @@ from gpu_recovery.core.diagnosis.observations import (
     Delivery,
     EventReport,
     ExitReport,
+    IdleCheckReport,
     LockReport,
     LockState,
     LogFinding,
@@ -115,6 +116,7 @@ OTHERS = st.one_of(
         gpu=st.sampled_from(["", "GPU-a"]),
     ),
     st.builds(SilenceReport, **WHO, silent_s=st.floats(0, 300) | ANY_FLOAT),
+    st.builds(IdleCheckReport, **WHO, level=st.integers(0, 4)),
     st.builds(ProbeReport, **WHO, probe=st.sampled_from([*Probe, "?"]), passed=st.none() | st.booleans()),
     st.builds(
         LogFinding,
@@ -221,6 +223,7 @@ ZOO = numbered(
         at(ExitReport, worker="train/1", code=1, by_us=True),
         at(XidReport, xid=79, asks="REBOOT"),
         at(RestartReport, instance_id="i-2"),
+        at(IdleCheckReport, instance_id="i-2", level=3),
         at(SilenceReport, silent_s=99.0),
         at(SilenceReport, silent_s=99.0, instance_id="i-2"),
         at(ProbeReport, probe=Probe.DCGM, passed=False),

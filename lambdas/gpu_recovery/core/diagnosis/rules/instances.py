@@ -1,4 +1,4 @@
-"""Diagnosis rules on instances and ranks: exits, XIDs, missing heartbeats and probes.
+"""Diagnosis rules on instances and ranks: exits, XIDs, missing heartbeats, probes and idle checks.
 
 Seed 002 has no such rows: its rows read what a program reports. These rules read what gpu-recovery knows when a program
 reports nothing.
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
+    IdleCheckReport,
     Observation,
     ProbeReport,
     RestartReport,
@@ -41,6 +42,8 @@ CONTAINED = 94
 
 The XID table classes it as an error of the application (`XidClass.APP`), but its cause is the GPU.
 """
+IDLE_CHECK = "idle-check"
+"""Row of the notes about passed idle checks."""
 SIGNAL_BASE, WRAPPED = 128, frozenset({241, 245, 247, 250})
 """Exit codes that stand for signals.
 
@@ -324,6 +327,20 @@ def _passed_probes(case: Case) -> Iterator[Match]:
             )
 
 
+def _idle_checks(case: Case) -> Iterator[Match]:
+    """A passed idle check is only a note, as a passed probe is: the failure is newer evidence than the pass.
+
+    The diagnosis keeps the notes about the instances that a hypothesis names.
+    """
+    for report in case.all(IdleCheckReport):
+        values = {
+            "instance": report.instance_id or "?",
+            "level": report.level,
+            "hours": max(0.0, case.at_s - report.at_s) / 3600,
+        }
+        yield Match(None, case.scope_of(report), 0.0, (report.report_id,), values)
+
+
 RULES: tuple[Rule, ...] = (
     Rule("exit", "{who} ended with {ended}: {english}", "{who}以{ended}结束：{chinese}", (ExitReport,), _exits, SOURCE),
     Rule(
@@ -378,6 +395,14 @@ RULES: tuple[Rule, ...] = (
         "{who}通过探测：{probe}",
         (ProbeReport,),
         _passed_probes,
+        SOURCE,
+    ),
+    Rule(
+        IDLE_CHECK,
+        "{instance} had passed an idle check at level {level}, {hours:.1f} h before this diagnosis",
+        "{instance}在本次诊断之前{hours:.1f}小时通过了级别{level}的空闲检查",
+        (IdleCheckReport,),
+        _idle_checks,
         SOURCE,
     ),
 )
