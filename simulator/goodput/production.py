@@ -35,13 +35,14 @@ SHUTS_DOWN_S = 15.0
 BEGINS_WITHIN_S = 6 * 3_600.0
 """Seconds within which the first attempt must begin to train."""
 FOR_MONTHS: Mapping[str, Any] = {
-    "attempts_max": 10,
+    "attempts_max": 100,
     "retry_exits": True,
     "replace": True,
 }
 """Settings of an operator for a job of weeks.
 
-They allow a failure that returns at once, launchers that exit with 1 for any cause, and the replacement of instances.
+They allow a failure that returns until an operator has found its cause, launchers that exit with 1 for any cause, and
+the replacement of instances.
 """
 
 

@@ -152,20 +152,21 @@ LONG = replace(ADAPTIVE, uncounted_relaunches_max=20, attempts_max=20)
 
 def test_the_first_relaunch_is_immediate_and_the_pause_doubles_up_to_its_cap() -> None:
     """A job that never lasts must not go round the cluster every minute."""
-    record, at, pauses = running(LONG), NOW, []
+    record, at, between_starts = running(LONG), NOW, []
     for _ in range(8):
-        at += timedelta(seconds=60)
-        record = _ends(record, at)
-        pauses.append(int((record.not_before - at).total_seconds()) if record.not_before else 0)
+        began, ended = at, at + timedelta(seconds=20)
+        record = _ends(record, ended)
+        at = record.not_before or ended
+        between_starts.append(int((at - began).total_seconds()))
         record = _runs(record, at)
-    assert pauses == [0, 60, 120, 240, 480, 900, 900, 900]
+    assert between_starts == [20, 60, 120, 240, 480, 900, 900, 900]
 
 
 def test_the_pauses_begin_anew_after_an_attempt_that_lasted() -> None:
     """Half an hour of training is no crash loop."""
     record = replace(running(LONG), quick_ends=5)
     short = _ends(record, later(LONG.stable_run_s - 1))
-    assert (short.quick_ends, short.not_before) == (6, later(LONG.stable_run_s - 1 + 900))
+    assert (short.quick_ends, short.not_before) == (6, None)  # its run was longer than the pause
     steady = _ends(record, later(LONG.stable_run_s))
     assert (steady.quick_ends, steady.not_before) == (0, None)
     assert steady.status is S.RECOVERING
@@ -205,10 +206,17 @@ def test_a_job_that_cools_down_is_thought_of_when_its_pause_is_over() -> None:
     """Not before, for it could not be placed; and not much later."""
     record = replace(running(LONG), quick_ends=2)
     cooling = _ends(record, later(9))
-    assert cooling.not_before == later(9 + 120)
+    assert cooling.not_before == later(120)
     entry = entry_of(cooling)
-    assert entry is not None and not entry.may_start(later(9 + 119)) and entry.may_start(later(9 + 120))
+    assert entry is not None and not entry.may_start(later(119)) and entry.may_start(later(120))
     assert placed(cooling, LONG, later(200)).not_before is None
+
+
+@pytest.mark.parametrize(("ran_s", "left_s"), [(0, 480), (479, 1), (480, 0), (1_700, 0)])
+def test_the_run_of_an_attempt_is_part_of_its_pause(ran_s: int, left_s: int) -> None:
+    """A pause bounds how often a job starts. An attempt that has run for longer starts again at once."""
+    ended = _ends(replace(running(LONG), quick_ends=4), later(ran_s))
+    assert (ended.quick_ends, ended.not_before) == (5, later(ran_s + left_s) if left_s else None)
 
 
 @pytest.mark.parametrize(("quick_ends", "left_s"), [(0, 0), (1, 0), (2, 20), (3, 140)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from gpu_recovery.core import commands
@@ -149,19 +150,23 @@ def with_blamed(job: Job, instance_ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_stable(job: Job, context: DecisionContext) -> bool:
-    """Return whether the attempt has run for `stable_run_s` seconds.
+    """Return whether the attempt has run for `stable_run_s` seconds."""
+    return _ran(job, context) >= duration(context.policy.stable_run_s)
 
-    The run is measured to the start of its incident, so that the checks after it do not count.
-    """
-    until = job.incident_at or context.now
-    return job.running_at is not None and until - job.running_at >= duration(context.policy.stable_run_s)
+
+def _ran(job: Job, context: DecisionContext) -> timedelta:
+    """Return how long the attempt has run, to the start of its incident, so that the checks after it do not count."""
+    if job.running_at is None:
+        return timedelta()
+    return (job.incident_at or context.now) - job.running_at
 
 
 def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
     """Return the changes that set the cool-down before the next attempt.
 
     There is no cool-down after a stable run or after the first short run. Then it doubles with each short run in a row.
-    It is counted from the time at which the gang was stopped or had ended, so the health checks are part of it.
+    It is counted from the time at which the gang was stopped or had ended, so the health checks are part of it. The
+    run itself is part of it, too: a cool-down bounds how often a job starts.
     """
     policy = context.policy
     if is_stable(job, context):
@@ -171,7 +176,7 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
         return {"quick_ends": ends, "not_before": None}
     pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
     since = job.status_at if job.status in (JobStatus.STOPPING, JobStatus.DIAGNOSING) else context.now
-    until = since + duration(pause)
+    until = since + duration(pause) - _ran(job, context)
     return {"quick_ends": ends, "not_before": until if until > context.now else None}
 
 

@@ -355,7 +355,7 @@ class ListedJob:
 
     @property
     def began_at(self) -> datetime | None:
-        """The latest time at which the current attempt may have begun: the start of its run, its failure or its stop."""
+        """The latest time at which the current attempt may have begun: its run, its failure or its stop."""
         return self.running_at or (self.failure.at if self.failure is not None else self.incident_at)
 
     @property
