@@ -39,6 +39,7 @@ class Failure:
     until_s:    seconds since the run began at which the fault is over without a repair; None: never
     back_s:     seconds since the run began at which the instance is fit again, by the record of a fleet without new
                 instances; None: the conditions say how long a replacement takes
+    exit_code:  exit code of a rank that fails; 1 for any cause, as under `torchrun`
     """
 
     number: int
@@ -56,6 +57,7 @@ class Failure:
     named_draw: float
     until_s: float | None = None
     back_s: float | None = None
+    exit_code: int = 1
 
     def back_at(self, at_s: float) -> float:
         """Time at which a replacement is fit for work that the conditions would give at `at_s`."""

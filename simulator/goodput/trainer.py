@@ -270,7 +270,7 @@ class Trainer(Training):
             if instance_id in ("", task.instance_id):
                 if failure is not None and failure.is_named_in_log(self.trace.conditions):
                     self.written[task.task_id] = REBOOT_LOG if failure.verdict is Cure.REBOOT else REPLACE_LOG
-                self.fleet.end(task, RANK_EXIT)
+                self.fleet.end(task, RANK_EXIT if failure is None else failure.exit_code)
 
     def _script_false_alarms(self, failure: Failure) -> None:
         """Let the checks of healthy instances find them faulty, as the failure says."""

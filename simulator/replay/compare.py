@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEvent
 
-from simulator.replay.course import Course, Interruption
+from simulator.replay.course import BY_CHECKS, Course, Interruption
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,25 @@ class Difference:
     second: str
 
 
-def decisions(interruption: Interruption, *, by_rank: bool) -> dict[str, list[DecisionLine]]:
+def decisions(
+    interruption: Interruption, *, by_rank: bool, renamed: Mapping[str, str] | None = None
+) -> dict[str, list[DecisionLine]]:
     """Return the decisions of an interruption in order, by record: `job`, and each instance.
 
     Args:
         interruption: the interruption.
         by_rank: name an instance by its rank, and not by its id. Under another policy another instance may have a rank.
+        renamed: other names of instances, without `by_rank`.
     """
+    if renamed and not by_rank:
+        return _decisions(interruption, renamed)
     names = {name: f"rank {rank}" for rank, name in enumerate(interruption.gang)} if by_rank else {}
     others = sorted(name for name in interruption.about if name not in names)
     names |= {name: f"another instance {number}" for number, name in enumerate(others)} if by_rank else {}
+    return _decisions(interruption, names)
+
+
+def _decisions(interruption: Interruption, names: Mapping[str, str]) -> dict[str, list[DecisionLine]]:
     found = {"job": [_line("job", event, names) for event in interruption.events if event.kind is EventKind.JOB]}
     for name, events in sorted(interruption.about.items()):
         found[names.get(name, name)] = [_line(name, event, names) for event in events]
@@ -65,12 +74,33 @@ def _line(record: str, event: RecordedEvent, names: Mapping[str, str]) -> Decisi
     if event.finding is not None and event.finding.decided:
         where = ",".join(names.get(name, name) for name in event.finding.instances)
         result = f"{event.finding.cause} {event.finding.remedy} {where}"
+        if (event.replay or {}).get("event") in BY_CHECKS:
+            result = where  # the checks decided; the name of the cause comes from logs, which are not recorded
     return DecisionLine(names.get(record, record), record, event.before, event.after, result, event.reason)
 
 
-def first_difference(one: Interruption, other: Interruption, *, by_rank: bool = False) -> Difference | None:
-    """Return the first decision in which two interruptions differ, the job first; None if all are the same."""
-    firsts, seconds = decisions(one, by_rank=by_rank), decisions(other, by_rank=by_rank)
+def renamed(one: Course, other: Course) -> dict[str, str]:
+    """Return the instances of `one` by those of `other` that had the same rank at the start, where they differ.
+
+    The scheduler may give the ranks of a first attempt to the same instances in another order.
+    """
+    if set(one.first) != set(other.first) or not all(one.first):
+        return {}
+    return {name: same for name, same in zip(other.first, one.first, strict=True) if name != same}
+
+
+def first_difference(
+    one: Interruption, other: Interruption, *, by_rank: bool = False, renamed: Mapping[str, str] | None = None
+) -> Difference | None:
+    """Return the first decision in which two interruptions differ, the job first; None if all are the same.
+
+    Args:
+        one: an interruption.
+        other: the same interruption in another run.
+        by_rank: name instances by their ranks.
+        renamed: the names of the instances of `other` in `one`, where they differ.
+    """
+    firsts, seconds = decisions(one, by_rank=by_rank), decisions(other, by_rank=by_rank, renamed=renamed)
     for record in dict.fromkeys([*firsts, *seconds]):
         difference = _first(firsts.get(record, ()), seconds.get(record, ()))
         if difference is not None:

@@ -22,6 +22,8 @@ RUNS = (JobStatus.RUNNING.value, JobStatus.LOST.value)
 """Statuses of a job whose gang trains."""
 BY_USER = (JobStatus.CANCELED.value, JobStatus.SUSPENDING.value, JobStatus.SUSPENDED.value, JobStatus.SUCCEEDED.value)
 """Statuses into which no failure leads a job."""
+BY_CHECKS = ("InstancesChecked", "JobDeadlineReached")
+"""Events with which a job receives the outcomes of checks."""
 SUBMITTED_AGAIN = timedelta(days=1)
 """Time after the failure of a job within which a job of the same size and user continues its training."""
 LEADS = timedelta(seconds=120)
@@ -143,7 +145,25 @@ def courses_of(events: Sequence[RecordedEvent], until: datetime) -> list[Course]
     for course in builder.courses:
         if course.ends_at is None or not course.is_over:
             course.ends_at = until
+        _find_adopted(course)
     return [course for course in builder.courses if course.began_at is not None]
+
+
+def _find_adopted(course: Course) -> None:
+    """Find the instances of ranks whose placement is not recorded, as those of tasks that a user started.
+
+    The first failure tells its rank. The other instances that were checked after it have the other ranks, in the order
+    of their names.
+    """
+    if not course.interruptions or all(course.first):
+        return
+    first = course.interruptions[0]
+    known = {event.failure.rank: event.failure.instance_id for event in first.events if event.failure is not None}
+    gang = [name or known.get(rank, "") for rank, name in enumerate(course.first)]
+    others = iter(sorted(set(first.about) - set(gang)))
+    course.first = tuple(name or next(others, "") for name in gang)
+    for interruption in course.interruptions:
+        interruption.gang = tuple(name or found for name, found in zip(interruption.gang, course.first, strict=True))
 
 
 def registered(events: Iterable[RecordedEvent]) -> list[tuple[datetime, str]]:

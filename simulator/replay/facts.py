@@ -21,7 +21,7 @@ from gpu_recovery.core.job.record import JobStatus
 
 from simulator.goodput.assumptions import Conditions, Cure, Profile, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace
-from simulator.replay.course import Course, Interruption
+from simulator.replay.course import BY_CHECKS, Course, Interruption
 
 RELAPSE_WITHIN = timedelta(days=1)
 """Time after a restart within which the same instance failing first again is the same fault."""
@@ -29,8 +29,6 @@ UNCHANGED = re.compile(r"no rank has made progress for (\d+) s")
 """Reason of a stop because of a hang."""
 BAD = (CheckOutcome.REBOOT.value, CheckOutcome.REPLACE.value)
 """Outcomes of a check that found a fault."""
-BY_CHECKS = ("InstancesChecked", "JobDeadlineReached")
-"""Events with which a job receives the outcomes of checks."""
 TAKEN_OUT = tuple(
     status.value
     for status in (
@@ -41,6 +39,8 @@ TAKEN_OUT = tuple(
     )
 )
 """Statuses of an instance that was taken out of use."""
+AFTERMATH_S = 3_600.0
+"""Seconds for which the replay of a job that is over goes on: repairs of its instances outlast the job."""
 SECOND_S = 1.0
 """Seconds between two faults of one incident in the trace."""
 
@@ -65,6 +65,7 @@ class Facts:
     unplayable: why an interruption cannot be replayed, by its number.
     ids:       instances of the fleet, in the order of their launch: those of the start, then those that came later.
     fleet:     number of instances at the start.
+    after_s:   seconds for which the replay goes on after the end of the trace. No figure of time counts them.
     """
 
     trace: FailureTrace
@@ -74,6 +75,12 @@ class Facts:
     unplayable: dict[int, str]
     ids: tuple[str, ...]
     fleet: int
+    after_s: float = 0.0
+
+    def played_trace(self, trace: FailureTrace) -> FailureTrace:
+        """Return the trace to play: `trace`, and the time after it."""
+        days = trace.profile.days + self.after_s / 86_400
+        return replace(trace, profile=replace(trace.profile, days=days))
 
 
 def with_other_cures(facts: Facts) -> FailureTrace:
@@ -119,12 +126,22 @@ def facts_of(
     profile = Profile(course.name, about, course.nnodes, course.gpus, seconds / 86_400, rate, ())
     trace = FailureTrace(profile, measured, failures, 0)
     return Facts(
-        trace, tuple(finder.owner), tuple(finder.assumed), frozenset(finder.doubtful), finder.unplayable, ids, fleet
+        trace,
+        tuple(finder.owner),
+        tuple(finder.assumed),
+        frozenset(finder.doubtful),
+        finder.unplayable,
+        ids,
+        fleet,
+        AFTERMATH_S if course.is_over else 0.0,
     )
 
 
 def measured_conditions(course: Course, conditions: Conditions) -> Conditions:
-    """Return the conditions with the durations that the records of the course tell, as medians of whole seconds."""
+    """Return the conditions with the durations that the records of the course tell, as medians of whole seconds.
+
+    The set-up of the gang is not recorded. It takes at most as long as the shortest run that a failure ended.
+    """
     waits = course.waits
 
     def middle(phase: str, less: float, default: float) -> float:
@@ -134,8 +151,11 @@ def measured_conditions(course: Course, conditions: Conditions) -> Conditions:
     event_s = conditions.event_s
     start_s = middle(JobStatus.SUBMITTED.value, event_s, conditions.start_s)
     check_s = middle(InstanceStatus.CHECKING.value, event_s + start_s, conditions.check_2_s)
+    ran_s = [each.ran_s for each in course.interruptions if each.ran_s is not None]
+    shortest_s = min(ran_s, default=conditions.rejoin_s + conditions.exit_s) - conditions.exit_s
     return replace(
         conditions,
+        rejoin_s=min(conditions.rejoin_s, max(SECOND_S, shortest_s)),
         start_s=start_s,
         check_1_s=check_s,
         check_2_s=check_s,
@@ -236,6 +256,7 @@ class _Finder:
                 human_s=self._human_s(last),
                 accused=(),
                 named_draw=0.0 if _is_named(last, name) else 1.0,
+                exit_code=_exit_code(interruption),
             )
         )
         self.owner.append(interruption.number)
@@ -274,6 +295,8 @@ class _Finder:
         again = [event.at for event in interruption.events if not event.before]
         if ended and again:
             return (again[-1] - ended[0]).total_seconds()
+        if ended and self.course.is_over:
+            return 2 * AFTERMATH_S  # nobody submitted it again
         return self.conditions.human_s
 
 
@@ -292,6 +315,12 @@ def _first_instance(interruption: Interruption) -> str:
     """Return the instance of the first rank that failed; "" if there is none."""
     failures = [event.failure for event in interruption.events if event.failure is not None]
     return failures[0].instance_id if failures else ""
+
+
+def _exit_code(interruption: Interruption) -> int:
+    """Return the exit code of the first rank that failed; 1 if it is not known."""
+    codes = [event.failure.exit_code for event in interruption.events if event.failure is not None]
+    return next((code for code in codes if code), 1)
 
 
 def _shows(interruption: Interruption, nnodes: int) -> Shows:

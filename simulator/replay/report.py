@@ -13,7 +13,7 @@ from gpu_recovery.core.published_events import utc_text
 from gpu_recovery.core.replay_facts import policy_document
 
 from simulator.goodput.assumptions import Assumptions, Cure
-from simulator.replay.compare import Difference, first_difference, matched
+from simulator.replay.compare import Difference, first_difference, matched, renamed
 from simulator.replay.course import Course, Interruption
 from simulator.replay.facts import RELAPSE_WITHIN, Facts
 from simulator.replay.player import Eviction, Played
@@ -88,7 +88,7 @@ def incidents_of(played: Played, facts: Facts) -> dict[int, Incident]:
             found.setdefault(number, ([], [], []))[1].append(eviction)
     for episode, number in zip(episodes, owners, strict=True):
         again = end_s if episode.training_at is None else min(end_s, episode.training_at)
-        found.setdefault(number, ([], [], []))[2].append(again - episode.fault_at)
+        found.setdefault(number, ([], [], []))[2].append(max(0.0, again - episode.fault_at))
     return {
         number: Incident(tuple(stops), tuple(out), sum(down)) for number, (stops, out, down) in sorted(found.items())
     }
@@ -157,14 +157,16 @@ def _value(policy: Any, name: str) -> Any:
 
 def _not_reproduced(each: Replayed) -> list[dict[str, Any]]:
     """Return every interruption that the control did not decide as recorded, with the first difference."""
-    lines = []
+    lines, names = [], renamed(each.course, each.control.course)
     for recorded, again in matched(each.course, each.control.course, WITHIN_S):
         if recorded is not None and recorded.number in each.facts.unplayable:
+            continue
+        if recorded is None and again is not None and _is_after(each, again):
             continue
         if recorded is None or again is None:
             found = Difference(_begin(recorded), _begin(again))
         else:
-            difference = first_difference(recorded, again)
+            difference = first_difference(recorded, again, renamed=names)
             if difference is None:
                 continue
             found = difference
@@ -178,6 +180,12 @@ def _not_reproduced(each: Replayed) -> list[dict[str, Any]]:
             }
         )
     return lines
+
+
+def _is_after(each: Replayed, again: Interruption) -> bool:
+    """Return whether an interruption of the control began after the recorded end of the course."""
+    began = each.control.course.began_at
+    return began is not None and (again.at - began).total_seconds() > each.course.profile_s
 
 
 def _begin(interruption: Interruption | None) -> str:
@@ -325,6 +333,15 @@ def _assumptions(replayed: Sequence[Replayed], assumptions: Assumptions) -> list
                     "incident": each.course.name,
                     "assumption": "the job had failed at no time before the records begin",
                     "source": "the records begin while the job runs",
+                }
+            )
+        set_up_s = each.facts.trace.conditions.rejoin_s
+        if set_up_s < assumptions.facts["conditions.rejoin_s"].value:
+            lines.append(
+                {
+                    "incident": each.course.name,
+                    "assumption": f"rejoin_s = {set_up_s:g} s",
+                    "source": "its shortest run did not last longer",
                 }
             )
         if len(each.course.policies) > 1:

@@ -13,6 +13,7 @@ from gpu_recovery.core.replay_facts import policy_document
 from simulator.goodput.accounting import Account, account
 from simulator.goodput.assumptions import Assumptions
 from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.policy import PolicyRun
 from simulator.replay.course import Course, courses_of, registered
 from simulator.replay.facts import Facts, facts_of, with_other_cures
 from simulator.replay.player import Played, play
@@ -46,7 +47,7 @@ class Replayed:
         profile = self.facts.trace.profile
         conditions = (trace or self.facts.trace).conditions
         gpus = profile.instances * profile.gpus
-        return account(played.run, profile.seconds, gpus, profile.gpus, conditions)
+        return account(until(played.run, profile.seconds), profile.seconds, gpus, profile.gpus, conditions)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def what_if(
         facts = facts_of(course, came, assumptions.conditions, spares)
         prepared.append((course, facts, recorded, new_policy(recorded)))
     jobs = [
-        (trace, policy, course.has_agents, course.reports_progress, facts, level)
+        (facts.played_trace(trace), policy, course.has_agents, course.reports_progress, facts, level)
         for course, facts, recorded, new in prepared
         for trace in (facts.trace, *((with_other_cures(facts),) if facts.assumed else ()))
         for policy in (recorded, new)
@@ -140,6 +141,14 @@ def _play(job: _Job) -> Played:
         reports_progress=reports_progress,
         level=level,
     )
+
+
+def until(run: PolicyRun, seconds: float) -> PolicyRun:
+    """Return the run with the episodes that began before its end, each cut off there."""
+    episodes = [episode for episode in run.episodes if episode.fault_at < seconds]
+    over = [episode.training_at is not None and episode.training_at > seconds for episode in episodes]
+    cut = (replace(one, training_at=None) if late else one for one, late in zip(episodes, over, strict=True))
+    return replace(run, episodes=tuple(cut))
 
 
 def with_checkpoints(trace: FailureTrace, checkpoint_s: float) -> FailureTrace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.cli import app
+from typer.testing import CliRunner
 
 from sandbox import sandbox
 from tests.sandbox.patience import wait_until
@@ -216,3 +219,52 @@ def test_a_reboot_that_never_happens_is_escalated_to_a_person(deployed: Deployme
     assert deployed.client.job(job_id)["status"] == "RECOVERING"
     deployed.client.cancel(job_id)
     assert deployed.ends(job_id)["status"] == "CANCELED"
+
+
+@ADAPTIVE
+def test_what_if_replays_the_incidents_of_the_tests_above(
+    deployed: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control decides each as it happened. Where exits are retried, only the application error goes otherwise."""
+    jobs = {view["job_id"]: deployed.client.job(view["job_id"]) for view in deployed.client.jobs()}
+    stopped = {f"{job_id}--a01": job for job_id, job in jobs.items() if "STOPPING" in statuses(job)}
+    by_user = {name for name, job in stopped.items() if job["status"] == "CANCELED"}
+    [heal], [broken] = ([name for name in stopped if name.startswith(f"{which}-")] for which in ("heal", "broken"))
+    assert {heal, broken, "by-hand--a01"} == stopped.keys() - by_user, "run the whole file"
+
+    since = min(job["history"][0]["at"] for job in jobs.values())
+
+    def ends() -> set[tuple[str, str]]:
+        events = deployed.client.event_records(since)
+        return {(event["data"].get("job_id", ""), event["data"].get("after", "")) for event in events}
+
+    wait_until(lambda: {(job_id, job["status"]) for job_id, job in jobs.items()} <= ends(), "the events in the history")
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", deployed.state["api_url"])
+    monkeypatch.setenv("GPU_RECOVERY_TOKEN", deployed.state["operator_token"])
+    asked = [
+        "fleet",
+        "what-if",
+        "--set",
+        "retry_exits=true",
+        "--since",
+        "1d",
+        "--save",
+        str(tmp_path / "records"),
+        "--json",
+    ]
+    told = CliRunner().invoke(app.app, asked)
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.stdout)
+
+    lines = {line["incident"]: line for line in report["incidents"]}
+    assert lines.keys() == stopped.keys() - by_user
+    assert {line["incident"] for line in report["not_replayable"]} == by_user
+    assert report["not_reproduced"] == []
+    number = len(lines)
+    assert report["interruptions"] == {"recorded": len(stopped), "replayed": number, "reproduced": number}
+    assert lines[heal]["reboots"] == [1, 1] and lines[heal]["checks"] == [3, 3]
+    assert [name for name, line in lines.items() if line["difference"]] == [broken]
+    assert "-> FAILED: " in lines[broken]["difference"]["control"]
+    assert "-> RECOVERING: " in lines[broken]["difference"]["new"]
+    before, after = lines[broken]["checks"]
+    assert before == 2 < after and report["new"]["reboots"] == report["control"]["reboots"] == 1
