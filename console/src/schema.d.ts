@@ -2283,6 +2283,11 @@ export interface components {
             number: number;
             ranks: string;
         };
+        /**
+         * @description Whose failure rate was used.
+         * @enum {string}
+         */
+        RateSource: "fleet" | "blended" | "published" | "unread";
         /** @description Changes that would meet a recovery contract, and the lengths with them. */
         RecoveryAlternative: {
             changes: string[];
@@ -2318,6 +2323,8 @@ export interface components {
             /** @description Recoveries of this fleet whose times are used. */
             own_recoveries: number;
             rate_per_1000_instance_days: number;
+            /** @description Whose rate it is: that of this `fleet`, `blended` of the published rate and fewer than 10 incidents of this fleet, or `published` alone. `unread`: published, because the history did not answer. */
+            rate_source: components["schemas"]["RateSource"];
             /** @description Whether a hang is taken to be noticed by progress reports. */
             reports_progress: boolean;
             sentences: string[];
