@@ -18,28 +18,34 @@ class GpuEventQueue:
         self._log = log
         self._last: object = None
         self._waiting: list[dict[str, Any]] = []
+        self._is_read = False
 
     @property
-    def batch(self) -> tuple[dict[str, Any], ...]:
-        """Return the events of the next report, the oldest first."""
-        return tuple(self._waiting)
+    def batch(self) -> tuple[dict[str, Any], ...] | None:
+        """Return the events of the next report, the oldest first. None: no driver gives them, or they are not read."""
+        return tuple(self._waiting) if self._waiting or self._is_read else None
 
     def add(self, reading: dict[str, Any] | None) -> bool:
         """Take the events of a reading of NVML; return whether there are new ones. The same reading counts once."""
         found = (reading or {}).get("gpu_events")
-        if reading is self._last or not isinstance(found, dict):
+        if reading is self._last:
+            return False
+        if not isinstance(found, dict):
+            self._is_read = False
             return False
         self._last = reading
-        if isinstance(trouble := found.get("trouble"), str):
+        trouble = found.get("trouble")
+        self._is_read = trouble is None
+        if isinstance(trouble, str):
             self._log.once("gpu events", trouble)
         events = found.get("events")
         added = [event for event in events if _is_whole(event)] if isinstance(events, list) else []
         self._waiting = [*self._waiting, *added][-EVENTS_MAX:]
         return bool(added)
 
-    def acknowledge(self, sent: tuple[dict[str, Any], ...]) -> None:
+    def acknowledge(self, sent: tuple[dict[str, Any], ...] | None) -> None:
         """Remove the events that the server has, or has refused."""
-        self._waiting = [event for event in self._waiting if not any(event is one for one in sent)]
+        self._waiting = [event for event in self._waiting if not any(event is one for one in sent or ())]
 
 
 def _is_whole(event: Any) -> bool:

@@ -35,7 +35,7 @@ class ReportContent:
     reached the agent's report. `utilization` is that of each GPU in percent, empty where NVML is not read.
     `reset` is how the last reset of the GPUs ended; None if the agent resets none. `recorded` is the line about a
     repair of this machine that the server does not know to be there. `gpu_events` are GPU Operational Events, in the
-    form of the protocol. `activity` holds the values of each rank whose activity is known
+    form of the protocol; None if none can be read. `activity` holds the values of each rank whose activity is known
     (`sensors/activity_history.py`).
     """
 
@@ -52,7 +52,7 @@ class ReportContent:
     utilization: Sequence[int | None] = ()
     reset: dict[str, Any] | None = None
     recorded: WrittenLine | None = None
-    gpu_events: tuple[dict[str, Any], ...] = ()
+    gpu_events: tuple[dict[str, Any], ...] | None = None
     activity: Mapping[LiveRank, Values] = field(default_factory=dict)
 
     @property
@@ -117,7 +117,7 @@ def body(
     if facts.recorded is not None:
         line = facts.recorded
         report["recorded"] = {"epoch": line.epoch, "text": line.text, "boot": line.boot_id}
-    if facts.gpu_events:
+    if facts.gpu_events is not None:
         report["gpu_events"] = list(facts.gpu_events)
     if facts.diagnosis_lost:
         report["diagnosis_lost"] = facts.diagnosis_lost

@@ -61,14 +61,23 @@ def test_one_reading_counts_once_and_its_trouble_is_said_once(capfd: pytest.Capt
     assert capfd.readouterr().err.count("Not Supported") == 1
 
 
+def test_an_empty_list_says_that_events_are_read_and_none_came() -> None:
+    """A driver that gives none, or a reading that failed, says nothing: no list is reported."""
+    queue = GpuEventQueue(AgentLog())
+    assert queue.batch is None
+    for found, batch in ((reading(), ()), (reading(trouble="Not Supported"), None), (reading(), ()), ({}, None)):
+        queue.add(found)
+        assert queue.batch == batch
+
+
 @pytest.mark.slow
 def test_the_events_are_reported_once_with_the_xids_that_they_stand_for(api: Api, node: Node) -> None:
     """Through the binding's own structures, in the child process."""
     node.set_nvml(goe=[LOST, ECHO])
     node.agent(GPU_RECOVERY_GPU_EVENTS="on")
-    api.until(lambda reports: any("gpu_events" in one for one in reports))
+    api.until(lambda reports: any(one.get("gpu_events") for one in reports))
     reports = api.count(len(api.heard) + 3)
-    (told,) = [one["gpu_events"] for one in reports if "gpu_events" in one]
+    (told,) = [one["gpu_events"] for one in reports if one.get("gpu_events")]
     first, second = told
     assert first == {
         "gpu": "GPU-0",
@@ -81,6 +90,7 @@ def test_the_events_are_reported_once_with_the_xids_that_they_stand_for(api: Api
         "xid": 79,
     }
     assert second["module"] == "GPU-RAS" and "xid" not in second
+    assert reports[-1]["gpu_events"] == []  # they are read, and there is none
 
 
 @pytest.mark.slow

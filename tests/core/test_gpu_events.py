@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,13 +17,14 @@ from gpu_recovery.core.gpu_events import (
     comparison,
     named_events,
 )
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import IdleCheck, Instance, InstanceStatus
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.xid import XidClass, XidProfile
 from gpu_recovery.node_api.report_parser import parse_report
 
-from tests.core.build import NOW, applied, available, later, orders, tell
+from tests.core.build import NOW, applied, available, checking, later, orders, tell, verdict_of
 from tests.core.instance.health_cases import IN_STATUS, health_report
 
 PRIMARY, PROPAGATED = EventAttribute.PRIMARY, EventAttribute.PROPAGATED
@@ -88,9 +90,8 @@ def test_nothing_is_decided_by_them(where: InstanceStatus) -> None:
     record = IN_STATUS[where]()
     decision = reported(record, event(79), event(54))
     assert (decision.record.status, decision.record.reason) == (record.status, record.reason)
-    assert replace(decision.record, history=(), version=0, commands=()) == replace(
-        record, history=(), version=0, commands=()
-    )
+    blank = {"history": (), "version": 0, "commands": (), "reads_gpu_events": True}
+    assert replace(decision.record, **blank) == replace(record, **blank)
     assert not orders(decision, commands.RunCheck) and not orders(decision, commands.NotifyOperator)
     assert "GPU Operational Events (preview) would have decided" in decision.record.history[-1].reason
 
@@ -135,3 +136,58 @@ def test_the_messages_of_an_incident_have_the_sentence() -> None:
     told = tell(record, events.QuarantineRequested(at=NOW, by="ada"))
     (notice,) = orders(told, commands.NotifyOperator)
     assert "GPU Operational Events (preview) would have decided a health check and a reboot" in notice.body
+
+
+# -- an incident without events ----------------------------------------------------------------------------------------
+
+
+def after_check(outcome: CheckOutcome, **fields: Any) -> Instance:
+    """The instance after a check of a failed job has ended so."""
+    record = checking(**fields)
+    return applied(tell(record, verdict_of(record, outcome), now=later(60)))
+
+
+def entries(record: Instance) -> list[str]:
+    """The entries about GPU Operational Events."""
+    return [entry.reason for entry in record.history if entry.event == "GpuEventsReported"]
+
+
+@pytest.mark.parametrize("outcome", CheckOutcome)
+def test_an_incident_without_events_says_so_if_they_are_read(outcome: CheckOutcome) -> None:
+    """Only where the check decided something. Without such an agent nothing is said."""
+    silent, able = after_check(outcome), after_check(outcome, reads_gpu_events=True)
+    assert entries(silent) == [] and able.status is silent.status and able.reason == silent.reason
+    said = (
+        f"no GPU Operational Event (preview) was read: the events would have decided nothing; the check found {outcome}"
+    )
+    assert entries(able) == ([said] if outcome in (CheckOutcome.REBOOT, CheckOutcome.REPLACE) else [])
+    assert able.history[-1].reason == able.reason  # the decision itself stays the last entry
+
+
+def test_an_incident_with_events_does_not_say_that_there_were_none() -> None:
+    """The events may precede the check, as those of the same occurrence as an XID do. Events of another day do not."""
+    record = checking(reads_gpu_events=True)
+    told = applied(reported(record, event(79), at=later(20)))
+    found = applied(tell(told, verdict_of(told, CheckOutcome.REBOOT), now=later(60)))
+    assert len(entries(found)) == 1 and "would have decided a health check and a reboot" in entries(found)[0]
+    long_before = replace(told.history[-1], at=NOW - timedelta(days=1))
+    record = replace(record, history=(*record.history, long_before))
+    found = applied(tell(record, verdict_of(record, CheckOutcome.REBOOT), now=later(60)))
+    assert [entry.startswith("no GPU Operational Event") for entry in entries(found)] == [False, True]
+
+
+def test_an_idle_check_is_no_incident() -> None:
+    """It finds faults before a job does. No event was expected then."""
+    record = checking(reads_gpu_events=True)
+    assert record.check is not None
+    record = replace(record, check=replace(record.check, idle=IdleCheck(NOW)))
+    assert entries(applied(tell(record, verdict_of(record, CheckOutcome.REBOOT), now=later(60)))) == []
+
+
+def test_the_record_knows_whether_the_agent_reads_events() -> None:
+    """A report that says it again changes nothing, and a report without events leaves no entry."""
+    on = applied(reported(available()))
+    assert on.reads_gpu_events and entries(on) == []
+    assert reported(on).outcome is EventOutcome.IGNORED
+    off = applied(tell(on, events.GpuEventsReported(at=NOW, are_read=False)))
+    assert not off.reads_gpu_events and off.history == on.history

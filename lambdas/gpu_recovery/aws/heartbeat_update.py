@@ -136,7 +136,8 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
             update.sets.append(f"{idle} = if_not_exists({idle}, {update.value(beat.idle_since)})")
         else:
             update.removed.append(update.name("idle_since"))
-    for name, value in (("holds", beat.holds), ("resets", beat.resets), ("activity", dict(beat.activity))):
+    settings = (("resets", beat.resets), ("reads_events", beat.reads_events))
+    for name, value in (("holds", beat.holds), *settings, ("activity", dict(beat.activity))):
         if value:
             update.set(name, value)
         else:

@@ -144,6 +144,13 @@ def comparison(events: Sequence[GpuEvent], xids: Collection[int], profile: XidPr
     return f"{would}; the XIDs decide {by_xids or 'nothing'}, and the XIDs count"
 
 
+def missing_events(found: str) -> str:
+    """Return in one sentence that no event was read before a check found a fault, which is named by `found`."""
+    return (
+        f"no GPU Operational Event (preview) was read: the events would have decided nothing; the check found {found}"
+    )
+
+
 def named_events(events: Sequence[GpuEvent]) -> str:
     """Return the first events in words, and how many more there are."""
     texts = list(dict.fromkeys(event.text for event in events))

@@ -247,6 +247,7 @@ class AgentReport:
     reset:        the last reset of this boot that has ended; None if there is none.
     recorded:     the last line about a repair that the agent has written or found; None if it has no news of one.
     gpu_events:   GPU Operational Events since the last answered report (`core/gpu_events.py`).
+    reads_events: whether the agent reads GPU Operational Events.
     """
 
     instance_id: str
@@ -273,6 +274,7 @@ class AgentReport:
     reset: ReportedReset | None = None
     recorded: ReportedRecord | None = None
     gpu_events: tuple[GpuEvent, ...] = ()
+    reads_events: bool = False
 
 
 @frozen_dataclass()
@@ -309,6 +311,7 @@ class Heartbeat:
         does not report the utilisation.
     holds:        running log ids, as text, of running ranks whose process can end without its container.
     resets:       whether the agent is set up to reset the GPUs.
+    reads_events: whether the agent reads GPU Operational Events.
     activity:     what each rank of the last report does (`core/rank_activity.py`), by running log id as text. Empty
         unless the policy judges ranks by it.
     """
@@ -335,6 +338,7 @@ class Heartbeat:
     idle_since: datetime | None = None
     holds: tuple[str, ...] = ()
     resets: bool = False
+    reads_events: bool = False
     activity: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -137,8 +137,7 @@ class HeartbeatReceiver:
         health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
-        if report.gpu_events:
-            self._handle_event(report.instance_id, events.GpuEventsReported(at=now, events=report.gpu_events))
+        self._handle_gpu_events(before, report, now)
         if present and (found := record_found(recovery.store, before, report, now)) is not None:
             self._handle_event(report.instance_id, found)
         left_out = save_observations(
@@ -166,6 +165,12 @@ class HeartbeatReceiver:
             orders_to_record(before, report) if present and report.boot_id else (),
         )
 
+    def _handle_gpu_events(self, before: Heartbeat | None, report: AgentReport, now: datetime) -> None:
+        """Deliver the GPU Operational Events, and whether the agent reads any if that is news."""
+        if report.gpu_events or _is_news_of_reading(before, report):
+            told = events.GpuEventsReported(at=now, events=report.gpu_events, are_read=report.reads_events)
+            self._handle_event(report.instance_id, told)
+
     def _heartbeat(self, report: AgentReport, ranks: Mapping[int, RunningRank], now: datetime) -> Heartbeat:
         """Return the heartbeat of a report that arrived at `now`, with the ranks that are known."""
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
@@ -185,6 +190,7 @@ class HeartbeatReceiver:
             utilisation=report.utilisation if self.gauges is not None else "",
             idle_since=now if all_idle(report.utilisation) else None,
             resets=report.resets,
+            reads_events=report.reads_events,
             activity=known_activity(report, ranks, self.recovery.policy),
         )
 
@@ -301,3 +307,10 @@ def _flagged(report: AgentReport, known: Mapping[int, RunningRank]) -> list[Runn
 def _lists_ranks(report: AgentReport) -> bool:
     """Return whether the report lists ranks, so that a rank that is not listed does not run."""
     return report.running is not None or report.running_logs is not None
+
+
+def _is_news_of_reading(before: Heartbeat | None, report: AgentReport) -> bool:
+    """Return whether the agent began or ended to read GPU Operational Events. A new agent says again that it does."""
+    known = before is not None and before.reads_events
+    is_new = before is None or before.run != report.run
+    return known != report.reads_events or (is_new and report.reads_events)

@@ -106,6 +106,7 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
         reset=_reset(read),
         recorded=_recorded(read),
         gpu_events=_gpu_events(read),
+        reads_events=read.has("gpu_events"),
     )
 
 

@@ -146,6 +146,8 @@ class GpuEventsReported(InstanceEvent):
     """The agent reported GPU Operational Events (preview). They are recorded, and nothing is decided by them."""
 
     events: tuple[GpuEvent, ...] = ()
+    are_read: bool = True
+    """Whether the agent reads such events. Without `events` the report says only that."""
 
 
 @frozen_dataclass(kw_only=True)

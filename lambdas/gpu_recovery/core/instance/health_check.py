@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome, Verdict
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.instance import idle_check
+from gpu_recovery.core.instance import gpu_events, idle_check
 from gpu_recovery.core.instance.deadlines import check_limit_s
 from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
@@ -168,6 +168,17 @@ def is_awaited(instance: Instance, event: events.CheckEnded | events.IdleCheckPr
 
 def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionContext) -> Step | Ignore:
     """Handle the verdict: evidence against the hardware escalates, and so does the suspicion of a repeat offender.
+
+    A fault that was found although the agent read no GPU Operational Event leaves an entry in the history.
+    """
+    step = _ended(instance, event, context)
+    if isinstance(step, Ignore) or instance.check is None or instance.check.idle is not None:
+        return step
+    return gpu_events.with_missing_events(instance, step, event.verdict, context)
+
+
+def _ended(instance: Instance, event: events.CheckEnded, context: DecisionContext) -> Step | Ignore:
+    """Decide about the verdict. Evidence against the hardware escalates, and so does a repeat offender.
 
     Otherwise the instance is AVAILABLE again, or quarantined if evidence behind a held repair still stands. An
     inconclusive check does not revoke a fault that a health source reported in the same incident.

@@ -473,6 +473,8 @@ class Instance(ListedInstance):
     gpus_shared: int = 0
     """Number of GPUs that containers share by MPS, as ECS last reported it."""
     repair_record: RepairRecord | None = None
+    reads_gpu_events: bool = False
+    """Whether its agent reads GPU Operational Events."""
     look_at: datetime | None = None
     """Time of the next poll; None: never."""
     commands: tuple[PendingCommand, ...] = ()
