@@ -33,7 +33,7 @@ from gpu_recovery_client.account.tasks import check_roles, check_tasks
 CHECKS = (
     *("credentials", "bootstrap", "cluster", "instances", "autoscaling", "tasks", "roles", "image", "quotas"),
     *("layer", "names"),
-    *("functions", "rules", "subscriptions", "dead-letters", "permissions", "tokens", "health-check"),
+    *("functions", "rules", "subscriptions", "dead-letters", "permissions", "tokens", "evidence", "health-check"),
 )
 """Names of the checks, in their order. Those of the last line are about a running deployment."""
 

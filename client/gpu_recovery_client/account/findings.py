@@ -17,6 +17,7 @@ class Finding:
     sentence: what is wrong with it.
     why:      why it matters.
     command:  the command that fixes it, or the setting to change.
+    is_note:  whether nothing fails by it: it may be the operator's choice.
     """
 
     check: str
@@ -24,6 +25,7 @@ class Finding:
     sentence: str
     why: str
     command: str
+    is_note: bool = False
 
 
 DEFAULTS: Mapping[str, Any] = {

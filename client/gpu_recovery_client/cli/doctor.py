@@ -13,6 +13,7 @@ import typer
 
 from gpu_recovery_client.account.access import Account, Refused
 from gpu_recovery_client.account.deployment import Deployment, deployed, of_address
+from gpu_recovery_client.account.evidence import check_evidence
 from gpu_recovery_client.account.examination import (
     CHECKS,
     Examination,
@@ -20,7 +21,7 @@ from gpu_recovery_client.account.examination import (
     examine_deployment,
     examine_instances,
 )
-from gpu_recovery_client.account.findings import Settings
+from gpu_recovery_client.account.findings import Finding, Settings
 from gpu_recovery_client.account.instances import check_registered, container_instances, read_fleet
 from gpu_recovery_client.account.names import check_names
 from gpu_recovery_client.account.node_agents import GONE, View, check_tokens, run_health_check
@@ -96,11 +97,12 @@ def doctor(
     view = {
         "region": account.region,
         "checked": examination.checked,
-        "findings": [asdict(finding) for finding in examination.findings],
+        "findings": [_view(finding) for finding in examination.findings if not finding.is_note],
+        "notes": [_view(finding) for finding in examination.findings if finding.is_note],
         "not_checked": examination.not_checked,
     }
     print_view(view, lambda: _text(view), as_json)
-    if examination.findings or examination.not_checked or not complete:
+    if view["findings"] or examination.not_checked or not complete:
         raise typer.Exit(FAILED)
 
 
@@ -173,6 +175,7 @@ def _by_api(
     try:
         instances = list(read())
         examination.check("tokens", lambda: check_tokens(client, settings, instances, now()))
+        examination.check("evidence", lambda: check_evidence(settings, instances))
         if health_check:
             _ask(health_check, yes)
             examination.check(
@@ -194,6 +197,10 @@ def _ask(instance: str, yes: bool) -> None:
     ask(question)
 
 
+def _view(finding: Finding) -> dict[str, str]:
+    return {name: value for name, value in asdict(finding).items() if name != "is_note"}
+
+
 def _text(view: dict[str, Any]) -> str:
     lines = []
     for one in view["findings"]:
@@ -202,4 +209,9 @@ def _text(view: dict[str, Any]) -> str:
         lines.append("  " + line(tr("fix: {command}", command=one["command"])))
     lines += [line(tr("not checked: {sentence}", sentence=sentence)) for sentence in view["not_checked"]]
     checked = {"region": view["region"], "checks": ", ".join(view["checked"])}
-    return "".join(lines) or line(tr("checked in {region}: {checks}; nothing to change", **checked))
+    lines = lines or [line(tr("checked in {region}: {checks}; nothing to change", **checked))]
+    for one in view["notes"]:
+        note = tr("note: {sentence}", sentence=f"{one['check']}: {one['subject']}: {one['sentence']}")
+        lines += [line(note), "  " + line(tr("why: {why}", why=one["why"]))]
+        lines.append("  " + line(tr("to change it: {command}", command=one["command"])))
+    return "".join(lines)

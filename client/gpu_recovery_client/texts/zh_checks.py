@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 CHECKS = {
+    "note: {sentence}": "说明：{sentence}",
+    "to change it: {command}": "如需改变：{command}",
     "preflight: {reported} of {ranks} ranks have reported": "启动前检查：{ranks} 个 rank 中已有 {reported} 个报告",
     "preflight, passed on ranks: {steps}": "启动前检查，通过的 rank 数：{steps}",
     "preflight, not run on ranks: {steps}": "启动前检查，未执行的 rank 数：{steps}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def selected(run: Run, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callabl
 def test_the_instances_are_listed_once(selected: Any, api: FakeApi) -> None:
     """A second list could miss other records than the first, whose missing records decide the exit code."""
     code, view = selected()
-    assert (code, view["checked"]) == (0, ["tokens"])
+    assert (code, view["checked"]) == (0, ["tokens", "evidence"])
     assert [one.url.path.rsplit("/", 1)[-1] for one in api.requests].count("instances") == 1
     api.unreadable = ["i-0aaa00000000000a1"]
     assert selected()[0] == 1
@@ -88,3 +89,18 @@ def test_without_a_stack_the_tokens_are_not_checked(selected: Any) -> None:
     assert code == 1 and view["checked"] == [] and view["not_checked"][0].startswith("tokens: ")
     code, view = selected("--skip", "tokens", deployed=False)
     assert code == 0 and view["not_checked"] == []
+
+
+def test_a_note_changes_no_exit_code(selected: Any, run: Run, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account without node agents is told so, after the result. A finding is told first."""
+    note = replace(LOST, check="evidence", sentence="no node agent reports", is_note=True)
+    monkeypatch.setattr(doctor, "check_evidence", lambda *_: iter([note]))
+    code, view = selected()
+    assert (code, view["findings"]) == (0, []) and [one["sentence"] for one in view["notes"]] == [note.sentence]
+    assert "is_note" not in view["notes"][0]
+    text = run("doctor", "--region", "us-east-1").stdout
+    assert text.index("nothing to change") < text.index("note: evidence: job_api: no node agent reports")
+    assert "to change it: make deploy" in text
+    monkeypatch.setattr(doctor, "check_evidence", lambda *_: iter([note, LOST]))
+    code, view = selected()
+    assert code == 1 and len(view["findings"]) == len(view["notes"]) == 1

@@ -144,6 +144,7 @@ def test_a_deployment_without_a_defect_passes_every_check(doctor: Doctor) -> Non
         code, view = doctor.run()
         assert (code, view["findings"], view["not_checked"]) == (0, [], [])
         assert {"cluster", "tasks", "roles", "functions", "rules", "tokens"} <= {*view["checked"]}
+        assert [one["check"] for one in view["notes"]] == ["evidence"]  # no node agent runs in this sandbox
 
 
 # -- before the deployment ---------------------------------------------------------------------------------------------
