@@ -1,4 +1,4 @@
-"""Chinese texts of preflights and idle checks."""
+"""Chinese texts of preflights and idle checks, and of the notes of `gpu-recovery doctor`."""
 
 from __future__ import annotations
 
