@@ -1,4 +1,4 @@
-"""Functions for a training program: suspension, its own state, progress, ranks.
+"""Functions for a training program: suspension, its own state, progress, ranks, the start of a standby process.
 
 They work under `gpu-recovery-run`:
 
@@ -38,12 +38,20 @@ __all__ = [
     "receive_suspend_command",
     "set_watchdog_time",
     "set_whole_life_state",
+    "wait_for_start",
     "world_size",
 ]
 SUSPENDED = 75
 """Exit status of a rank that asks to be suspended: "try again later" (EX_TEMPFAIL)."""
 FOLDER, SIMULATE, SIMULATED_AT = "GPU_RECOVERY_NOTICE", "GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_SIMULATED_AT"
 NOTICE, ASKED, SUSPEND, WATCHDOG, PROGRESS = "notice", "asked", "suspend", "watchdog", "progress"
+WAITS, START = "waits", "start"
+STANDBY, WAITING = "GPU_RECOVERY_STANDBY", "waits"
+"""Variable that switches standby processes on, and its value in a standby process that has not started."""
+OF_A_LAUNCHER = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables of a process that a launcher started. The launcher has read its own variables before."""
+START_POLL_S = 0.05
+"""Seconds between two looks of a standby process for its start."""
 ENDED_WITHIN_S = 30.0
 """Seconds that `go_suspend` waits for the wrapper to end the rank. Then it ends the process itself."""
 _asked: set[str] = set()
@@ -119,6 +127,31 @@ def progress() -> None:
             return
 
 
+def wait_for_start() -> None:
+    """Wait here in a standby process until it becomes the next attempt. In every other process return at once.
+
+    Call it after the imports, and before the program reads the variables of its rank, uses a GPU, or calls another
+    function of this module. It updates `os.environ`. With GPU_RECOVERY_STANDBY the call also tells the wrapper that
+    this program may have a standby process. A process of a launcher such as torchrun has none.
+    """
+    folder, mode = os.environ.get(FOLDER), os.environ.get(STANDBY)
+    if not folder or not mode:
+        return
+    launcher = next((name for name in OF_A_LAUNCHER if os.environ.get(name)), "")
+    if mode == WAITING:
+        if launcher:
+            sys.exit(f"wait_for_start: {launcher} is set: a process of a launcher cannot stand by")
+        _wait_for_start(folder)
+    elif any(os.path.exists(os.path.join(folder, name)) for name in (ASKED, PROGRESS, WATCHDOG)):
+        warnings.warn(
+            "wait_for_start was called after another function of this module: there is no standby process",
+            stacklevel=2,
+        )
+    elif not launcher:
+        with suppress(OSError):  # without the mark there is no standby process
+            _mark(folder, WAITS)
+
+
 def set_whole_life_state(state: int) -> None:
     """Store an integer for later attempts, in CHECKPOINT_DIR.
 
@@ -188,6 +221,21 @@ def global_rank() -> int:
 def global_world_size() -> int:
     """Return the number of processes of the gang. Every instance has as many as this instance."""
     return world_size() * local_world_size()
+
+
+def _wait_for_start(folder: str) -> None:
+    """Wait in a standby process, and then take the variables of the attempt."""
+    path = os.path.join(folder, START)
+    _mark(folder, WAITS)
+    while not os.path.exists(path):
+        if not os.path.isdir(folder):
+            os._exit(SUSPENDED)  # the wrapper has ended, and so has the container
+        time.sleep(START_POLL_S)
+    with open(path, encoding="ascii") as file:
+        change = json.load(file)
+    for name in change["unset"]:
+        os.environ.pop(name, None)
+    os.environ.update(change["set"])
 
 
 def _number(names: tuple[str, ...], default: int) -> int:

@@ -39,35 +39,36 @@ class Guard:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._pid: int | None = None
+        self.pid: int | None = None
         if os.getpid() == 1:
             return
         read_end, self._pipe = os.pipe()
         with contextlib.suppress(OSError):  # no process can be made: the start of the command will say so
-            self._pid = os.fork()
-        if self._pid == 0:
-            _stand_guard(read_end, self._pipe, folder)
+            self.pid = os.fork()
+        if self.pid == 0:
+            _stand_guard(read_end, folder)
         os.close(read_end)
 
     def watch(self, group: int) -> None:
         """Tell the guard the command's process group."""
-        if self._pid is not None:
+        if self.pid is not None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, b"%d" % group)
 
     def dismiss(self) -> None:
         """End the guard: from here on the wrapper itself ends the rest."""
-        if self._pid is not None:
+        if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
+            os.close(self._pipe)
+            self.pid = None
 
 
-def _stand_guard(read_end: int, write_end: int, folder: Path | None) -> NoReturn:
+def _stand_guard(read_end: int, folder: Path | None) -> NoReturn:
     """Run in the child: wait until the wrapper has ended, then end the rest. Never returns."""
     try:
         os.setsid()  # signals for the wrapper's group do not reach this process
-        os.close(write_end)
-        # An open end of the output would make its reader wait.
+        _close_all_but(read_end)  # an open end of an output would make its reader wait
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)
@@ -76,17 +77,25 @@ def _stand_guard(read_end: int, write_end: int, folder: Path | None) -> NoReturn
         group = b""
         while part := os.read(read_end, GROUP_DIGITS):
             group += part
-        _end_rank(int(group or b"0"), folder)
+        end_processes(int(group or b"0"), folder)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os._exit(0)
 
 
-def _end_rank(group: int, folder: Path | None) -> None:
-    """Kill the processes of the rank until a search finds none."""
+def _close_all_but(kept: int) -> None:
+    """Close all descriptors of this process besides `kept` and the standard ones."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def end_processes(group: int, folder: Path | None) -> None:
+    """Kill the processes of the rank until a search finds none. The arguments are those of `processes_of`."""
     for _ in range(ROUNDS_MAX):
-        found = _of_the_rank(group, folder)
+        found = processes_of(group, folder)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -95,7 +104,7 @@ def _end_rank(group: int, folder: Path | None) -> None:
         time.sleep(PAUSE_S)
 
 
-def _of_the_rank(group: int, folder: Path | None) -> set[int]:
+def processes_of(group: int, folder: Path | None) -> set[int]:
     """Return the live processes of the group, those whose environment names the folder, and all their descendants.
 
     Args:

@@ -52,7 +52,7 @@ class OutputTail:
     """
 
     def __init__(self, environment: Mapping[str, str], on_line: Callable[[], None] = lambda: None) -> None:
-        self._on_line, self._line_due_s = on_line, 0.0
+        self.on_line, self._line_due_s = on_line, 0.0
         self._lines: deque[str] = deque(maxlen=0 if environment.get(SWITCH) == "off" else LINES_MAX)
         self._pipes = [_pipe(numbers) for numbers in _outputs()]
         self._threads: list[threading.Thread] = []
@@ -106,7 +106,7 @@ class OutputTail:
                 self._lines.append(_shortened(text.decode("utf-8", errors="replace")))
         if lines and (now := clock.monotonic_s()) >= self._line_due_s:
             self._line_due_s = now + LINE_EVERY_S
-            self._on_line()
+            self.on_line()
         return rest[-CHUNK_BYTES:]
 
 

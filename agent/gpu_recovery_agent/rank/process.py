@@ -28,6 +28,13 @@ POLL_S = 0.5
 """Seconds between two checks whether a signal is due."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # ignored by Python, the third by the wrapper
+_CHILDREN = Path("/proc/thread-self/children")
+_spared: list[Callable[[], set[int]]] = []
+"""Functions that return the processes that `end_the_rest` spares. Each belongs to one standby process."""
+_commands: set[int] = set()
+"""Commands that have not been reaped."""
+_ended: dict[int, Ended] = {}
+"""How commands ended that were reaped. One command may reap another, because orphans are reaped by any number."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +80,25 @@ class Command:
             os.close(self._gate)
             self._become(arguments, environment, waits, ends or {})
         os.close(waits)
+        _ended.pop(self.pid, None)
+        _commands.add(self.pid)
         with contextlib.suppress(OSError):  # the child calls it too, and either may be first
             os.setpgid(self.pid, self.pid)
-        _to_the_foreground(self.pid)
 
-    def go(self) -> None:
-        """Open the gate."""
+    def go(self, in_foreground: bool = True) -> None:
+        """Open the gate. At a terminal, the command gets the input unless `in_foreground` is false."""
+        if in_foreground:
+            self.to_the_foreground()
         with contextlib.suppress(BrokenPipeError):  # the child was killed before; `wait` returns how it ended
             os.write(self._gate, b"g")
         os.close(self._gate)
+
+    def to_the_foreground(self) -> None:
+        """Give the input of a terminal to the command: only the foreground group may read from it."""
+        with contextlib.suppress(OSError):
+            if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
+                signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+                os.tcsetpgrp(0, self.pid)
 
     def wait(self, policy: SignalPolicy, poll_s: Callable[[], float]) -> Ended:
         """Signal the command's group as `policy` decides and reap orphans until the command has ended.
@@ -103,35 +120,42 @@ class Command:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
+    def ended(self) -> Ended | None:
+        """Return how the command ended; None while it runs."""
+        return self._reaped()
+
     def _reaped(self) -> Ended | None:
-        ended = None
+        """Reap all children that have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return ended
+                break
             if pid == 0:
-                return ended
-            if pid == self.pid:
+                break
+            if pid in _commands:
+                _commands.discard(pid)
                 code = os.waitstatus_to_exitcode(status)
-                ended = Ended(code=code) if code >= 0 else Ended(signal=-code)
+                _ended[pid] = Ended(code=code) if code >= 0 else Ended(signal=-code)
+        return _ended.get(self.pid)
 
     def end_the_rest(self, within_s: float = REST_ENDS_WITHIN_S) -> None:
         """Kill all processes that the command left behind, as the end of a container does: they may hold GPUs.
 
-        A process that sleeps in the driver cannot be killed. The wrapper waits for it no longer than `within_s`.
+        Only the processes that `spare` was told of stay. A process that sleeps in the driver cannot be killed. The
+        wrapper waits for it no longer than `within_s`.
         """
         deadline = clock.monotonic_s() + within_s
         while clock.monotonic_s() < deadline:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-            for child in _children():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(child, signal.SIGKILL)
+            stays = set[int]().union(*(found() for found in _spared))
+            for child in children():
+                if child not in stays:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(child, signal.SIGKILL)
             self._reaped()
-            try:
-                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
+            if not _has_children(stays):
                 return
             signal.sigtimedwait({signal.SIGCHLD}, 0.1)
 
@@ -169,17 +193,40 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _to_the_foreground(group: int) -> None:
-    """Make `group` the foreground group: a command at a terminal may read from it only as the foreground group."""
-    with contextlib.suppress(OSError):
-        if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-            os.tcsetpgrp(0, group)
+def spare(found: Callable[[], set[int]]) -> Callable[[], None]:
+    """Let `end_the_rest` of each command spare the processes that `found` returns.
+
+    Return a function that ends this; it may be called again.
+    """
+    _spared.append(found)
+
+    def no_more() -> None:
+        with contextlib.suppress(ValueError):
+            _spared.remove(found)
+
+    return no_more
 
 
-def _children() -> list[int]:
+def can_spare() -> bool:
+    """Return whether this kernel lists the children of a process. Without the list none can be told from another."""
+    return _CHILDREN.exists()
+
+
+def children() -> list[int]:
+    """Return the children of this thread; none if this kernel has no list of them: then only groups can be killed."""
     try:
-        text = Path("/proc/thread-self/children").read_text(encoding="ascii")
+        text = _CHILDREN.read_text(encoding="ascii")
     except OSError:
-        return []  # this kernel has no list of children: only the group can be killed
+        return []
     return [int(pid) for pid in text.split()]
+
+
+def _has_children(besides: set[int]) -> bool:
+    """Return whether this process has children besides these."""
+    if besides:
+        return not set(children()) <= besides
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -22,6 +22,11 @@ notices, five seconds to save.
 REST_LEAST_S, MARGIN_S = 1.0, 2.0
 """Seconds that remain for SIGTERM, and for writing the exit, if the grace almost fills the container's stopTimeout."""
 SECONDS_MAX = 86_400
+STANDBY_VARIABLE = "GPU_RECOVERY_STANDBY"
+"""Whether the container has a standby process. In a standby process that has not started, it has another value."""
+STANDBY_ON, STANDBY_ON_SPARES = "1", "spares"
+STANDBY_AFTER_VARIABLE, STANDBY_AFTER_S = "GPU_RECOVERY_STANDBY_AFTER_S", 60
+"""Default seconds: the standby process then does not slow down the start of the training itself."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,19 @@ def rank_timeouts(environment: Mapping[str, str], say: Callable[[str], None]) ->
     if timeouts.term_s < grace_s and not timeouts.forwards:
         say(f"warning: a grace of {grace_s} s does not fit into a stopTimeout of {stop_s} s: {timeouts.term_s:g} s")
     return timeouts
+
+
+def standby_mode(environment: Mapping[str, str], say: Callable[[str], None]) -> str:
+    """Return STANDBY_ON, STANDBY_ON_SPARES, or "" without standby processes. Calls `say` with an invalid value."""
+    value = environment.get(STANDBY_VARIABLE) or "0"
+    if value not in ("0", STANDBY_ON, STANDBY_ON_SPARES):
+        say(f"warning: {STANDBY_VARIABLE} is {value!r}, not 0, {STANDBY_ON} or {STANDBY_ON_SPARES}; taken as 0")
+    return value if value in (STANDBY_ON, STANDBY_ON_SPARES) else ""
+
+
+def standby_after_s(environment: Mapping[str, str], say: Callable[[str], None]) -> int:
+    """Return the seconds from the mark of the command to the start of its standby process."""
+    return _seconds(environment, STANDBY_AFTER_VARIABLE, STANDBY_AFTER_S, say)
 
 
 def rehearsal_and_command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[float | None, list[str]]:

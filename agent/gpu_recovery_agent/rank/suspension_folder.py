@@ -7,6 +7,8 @@ Its path is in the environment.
     suspend     by the command: it has saved its state, and the rank may be ended (`go_suspend`)
     watchdog    by the command: {"seconds": longest time without progress}; 0 means no limit
     progress    by the command: touched after each progress
+    waits       by the command: it has called `wait_for_start`
+    start       to a standby process: {"set": {variable: value}, "unset": [variable]}; it runs the next attempt
 
 The folder is in memory where possible, so that a check for the notice in every step costs one `stat`. It ends with the
 container. It holds no secret, and its content never leaves the instance.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from ..files import read_object, write_whole
 VARIABLE = "GPU_RECOVERY_NOTICE"
 """Environment variable with the path of the folder."""
 NOTICE, ASKED, SUSPEND, WATCHDOG, PROGRESS = "notice", "asked", "suspend", "watchdog", "progress"
+WAITS, PREPARED, START = "waits", "start.prepared", "start"
 SECONDS_MAX = 1e9
 Sign = tuple[int, int]
 
@@ -39,6 +42,14 @@ class SuspensionFolder:
     def give(self, grace_s: float) -> None:
         """Write the notice. Raises OSError."""
         write_whole(self.path / NOTICE, {"grace_s": grace_s})
+
+    def prepare_start(self, set_to: Mapping[str, str], unset: Sequence[str]) -> None:
+        """Write how the variables of the standby process of this folder change. Raises OSError, also without room."""
+        write_whole(self.path / PREPARED, {"set": dict(set_to), "unset": list(unset)})
+
+    def start(self) -> None:
+        """Let the standby process run. The content is already there, so this needs no room. Raises OSError."""
+        (self.path / PREPARED).replace(self.path / START)
 
     def has(self, name: str) -> bool:
         """Return whether the command has left the mark `name`."""

@@ -17,7 +17,8 @@ Rank 0 tells the agent the timeouts in its environment that the server knows (`t
 With GPU_RECOVERY_PREFLIGHT the container is tested before the command starts (`preflight`).
 
 With GPU_RECOVERY_HOLD_S a failed command is held (`hold`): the agent may start the next attempt in this container. With
-GPU_RECOVERY_WARM the container is a warm spare: it waits for the start of a rank before it runs the command.
+GPU_RECOVERY_WARM the container is a warm spare: it waits for the start of a rank before it runs the command. With
+GPU_RECOVERY_STANDBY a second process of the command waits for the next attempt (`standby`).
 
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID, SUSPEND_GRACE_S and GPU_RECOVERY_HOLD_S.
 
@@ -32,7 +33,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,6 @@ from .delivery import DELIVERED_WITHIN_S, Delivery
 from .exit_files import remove_old_exits
 from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, stem_of, whole
 from .flight_dumps import HOLD_S, DumpsFirst, FlightDumps
-from .guard import Guard
 from .hold import (
     AgentWatch,
     EndedByOrder,
@@ -62,15 +62,22 @@ from .hold import (
     remove_order,
     wait_for_start,
 )
-from .output_tail import OutputTail
 from .paths import AgentSettingsError, output_path, running_folder, socket_path
 from .preflight import is_wanted
 from .preflight_exit import status_before_start
-from .process import FORWARDED, Command, Ended
-from .settings import rank_timeouts, rehearsal_and_command
+from .process import FORWARDED, Ended
+from .rank_process import RankProcess
+from .settings import (
+    STANDBY_ON_SPARES,
+    STANDBY_VARIABLE,
+    rank_timeouts,
+    rehearsal_and_command,
+    standby_after_s,
+    standby_mode,
+)
+from .standby import Standby, StandbyPolicy
 from .suspension import SUSPENDED, SuspensionHandler
-from .suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
-from .timeout_variables import SET_AT_LAUNCH, stated_timeouts
+from .timeouts_report import report_timeouts
 
 MISUSED = 125
 """Exit status of a wrong command line: without a command, or with invalid seconds of a rehearsal."""
@@ -119,10 +126,25 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     If the environment says so, a failed command is held: the next attempt may start in the same container. The status
     is 75 if the rank was suspended, 124 if it made no progress.
     """
+    mode = standby_mode(environment, print_line) if hold_s(environment) else ""
+    if not mode:
+        plain = {name: value for name, value in environment.items() if name != STANDBY_VARIABLE}
+        return _run_attempts(arguments, plain, None)
+    standby = Standby(arguments, standby_after_s(environment, print_line), print_line)
+    try:
+        if is_warm(environment) and mode == STANDBY_ON_SPARES:
+            standby.start(environment)
+        return _run_attempts(arguments, environment, standby)
+    finally:
+        standby.end()
+
+
+def _run_attempts(arguments: Sequence[str], environment: Mapping[str, str], standby: Standby | None) -> int:
+    """Run the command of each attempt in this container and return the status of the last one."""
     for_s = hold_s(environment)
     is_first = not is_warm(environment)
     if not is_first:
-        first = _first_order(environment)
+        first = _first_order(environment, standby)
         if first is None:
             return 0
         environment = next_environment(environment, first)
@@ -131,7 +153,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         if is_wanted(environment) and (status := status_before_start(environment, files, is_first, print_line)):
             return status
         is_first = False
-        ended = _once(arguments, environment, files)
+        ended = _once(arguments, environment, files, standby=standby)
         if not ended.held:
             return ended.status
         attempt = attempt_of(files.rank)
@@ -147,14 +169,20 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         environment = next_environment(environment, order)
 
 
-def _first_order(environment: Mapping[str, str]) -> Order | None:
+def _first_order(environment: Mapping[str, str], standby: Standby | None) -> Order | None:
     """Wait as a warm spare for the start of a rank. Return the order; None if the container is to end."""
     files = RankFiles(environment)
     print_line("warm spare: the container waits for a rank")
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     files.wait_warm()
     agent = AgentWatch(files.can_be_held)
-    order = wait_for_start(files.order, attempt_of(files.rank), None, is_in_vain=agent.is_lost)
+
+    def look() -> Order | None:
+        if standby is not None:
+            standby.check()
+        return files.order()
+
+    order = wait_for_start(look, attempt_of(files.rank), None, is_in_vain=agent.is_lost)
     files.remove()
     if order is not None:
         print_line(f"attempt {order.next_attempt} starts in this container")
@@ -187,34 +215,39 @@ class _Run:
 
 
 def _once(
-    arguments: Sequence[str], environment: Mapping[str, str], files: RankFiles | None, rehearse_s: float | None = None
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    files: RankFiles | None,
+    rehearse_s: float | None = None,
+    standby: Standby | None = None,
 ) -> _Run:
-    with ExitStack() as stack:
-        folder = _folder(environment, stack)
-        passed = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
-        passed |= {VARIABLE: str(folder.path)} if folder else {}
-        leads = whole(environment.get("RANK")) in (0, None)
-        timeouts = rank_timeouts(environment, print_line)
-        suspension = SuspensionHandler(timeouts, folder, leads=leads, say=print_line, rehearse_s=rehearse_s)
-        dumps = FlightDumps(passed, print_line)
-        guard = Guard(folder.path if folder else None)  # before the pipes of the output, which it must not hold open
-        output = OutputTail(environment, files.touch_output if files else _no_file)
-        command = Command(arguments, passed, output.ends)
-        guard.watch(command.pid)
-        output.begin()
+    leads = whole(environment.get("RANK")) in (0, None)
+    timeouts = rank_timeouts(environment, print_line)
+    dumps = FlightDumps(environment, print_line)
+    on_line = files.touch_output if files else _no_file
+    process = standby.take(environment) if standby else None
+    if process is None:
+        process = RankProcess(arguments, environment, print_line, on_line)
+    else:
+        print_line("the standby process runs the attempt")
+    process.output.on_line = on_line
+    command = process.command
+    with closing(process):
+        suspension = SuspensionHandler(timeouts, process.folder, leads=leads, say=print_line, rehearse_s=rehearse_s)
         try:
             if files:
                 files.begin(command.pid)
-            command.go()
+            process.go()
             if files and leads:
-                Background().begin(partial(_report_timeouts, files, environment, arguments))
+                Background().begin(partial(report_timeouts, files.rank, files.socket(), environment, arguments))
             # SIGTERM must still come before SIGKILL. Rank 0 gets it after its grace.
             rest_s = timeouts.kill_s - timeouts.term_s if leads else timeouts.kill_s
             delay_s = 0.0 if timeouts.forwards else min(HOLD_S, rest_s / 2)
             order = files.order if files else _no_order
             by_order = EndedByOrder(suspension, order, attempt_of(files.rank) if files else 0, print_line)
-            policy = DumpsFirst(by_order, dumps, delay_s)
-            ended = command.wait(policy, policy.poll_s)
+            dumps_first = DumpsFirst(by_order, dumps, delay_s)
+            policy = StandbyPolicy(dumps_first, standby, process.folder, environment) if standby else dumps_first
+            ended = command.wait(policy, dumps_first.poll_s)
             status = suspension.status(ended)
             is_held = files is not None and _is_held(files, suspension, status, by_order.is_ordered)
             if files and not is_held:
@@ -225,33 +258,17 @@ def _once(
             raise
         if files and not is_held:
             files.remove()
-        guard.dismiss()
+        process.guard.dismiss()
+        if standby and not is_held:
+            standby.end()
         command.end_the_rest()
-        lines = output.end()
+        lines = process.output.end()
         if files and is_held:
             facts = {**suspension.facts(), "held": True, **({"asked": True} if by_order.is_ordered else {})}
             _deliver_evidence(files, suspension, lines, dumps, lambda: files.hold(ended, facts))
         elif files and ended.status:
             _deliver_evidence(files, suspension, lines, dumps)
         return _Run(suspension, status, is_held)
-
-
-def _report_timeouts(files: RankFiles, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
-    """Send the known timeouts of this rank to the agent. Nothing waits for them, and no other value is sent."""
-    rank, path, found = files.rank, files.socket(), stated_timeouts(environment, arguments)
-    if rank is None or path is None or found.keys() <= set(SET_AT_LAUNCH):
-        return
-    report = {
-        "type": "timeouts",
-        "id": f"timeouts-{rank.rank}-{rank.attempt}-{os.getpid()}",
-        "job": rank.job,
-        "attempt": rank.attempt,
-        "rank": rank.rank,
-        "variables": [{"name": name, "value": value} for name, value in found.items()],
-    }
-    delivery = Delivery(path)
-    delivery.send([report])
-    delivery.end(0.0)
 
 
 def _no_file() -> None:
@@ -299,15 +316,6 @@ def _deliver_evidence(
     within_s = min(DELIVERED_WITHIN_S, suspension.left_s)
     if not delivery.end(within_s):
         print_line(f"warning: the agent has not passed on the evidence of this rank within {within_s:.0f} s")
-
-
-def _folder(environment: Mapping[str, str], stack: ExitStack) -> SuspensionFolder | None:
-    """Return the suspension folder. Without it the command cannot be suspended with a notice, and runs nevertheless."""
-    try:
-        return stack.enter_context(suspension_folder(environment))
-    except OSError as error:
-        print_line(f"warning: no folder for the notice of a suspension can be made: {error}")
-        return None
 
 
 def print_line(text: str) -> None:

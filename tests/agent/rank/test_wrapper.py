@@ -188,7 +188,7 @@ def test_a_guard_ends_no_other_rank_and_nothing_else_of_the_instance(node: Node)
 def test_the_guard_of_a_wrapper_without_a_command_finds_no_process() -> None:
     """It knows no group yet. Kernel threads are in group 0, and the first process of a container may be."""
     program = (
-        "from gpu_recovery_agent.rank.guard import _of_the_rank; import os; print(os.getpgid(1), _of_the_rank(0, None))"
+        "from gpu_recovery_agent.rank.guard import processes_of; import os; print(os.getpgid(1), processes_of(0, None))"
     )
     command = ["unshare", "-p", "-f", "--mount-proc", "sh", "-c", f"{sys.executable} -c '{program}'; exit"]
     environment = {**os.environ, "PYTHONPATH": "agent"}
