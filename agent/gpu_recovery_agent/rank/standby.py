@@ -68,10 +68,6 @@ class Standby:
         self._due_at: float | None = None
         self._waits_by = 0.0
 
-    def begin_attempt(self) -> None:
-        """Allow one standby process for the attempt that begins now."""
-        self._is_used_up, self._due_at = False, None
-
     def end_attempt(self) -> None:
         """Start no standby process any more until the next attempt. The present one stays."""
         self._is_used_up = True
@@ -129,9 +125,10 @@ class Standby:
     def take(self, environment: Mapping[str, str]) -> RankProcess | None:
         """Return the standby process, prepared for an attempt with this environment; None if there is none that waits.
 
-        A standby process that does not wait yet is discarded.
+        A standby process that does not wait yet is discarded. The attempt that begins may have a new one.
         """
         self.check()
+        self._is_used_up, self._due_at = False, None
         process = self._process
         if process is None:
             return None
