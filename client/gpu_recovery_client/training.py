@@ -233,8 +233,6 @@ def _wait_for_start(folder: str) -> None:
         time.sleep(START_POLL_S)
     with open(path, encoding="ascii") as file:
         change = json.load(file)
-    for name in change["unset"]:
-        os.environ.pop(name, None)
     os.environ.update(change["set"])
 
 

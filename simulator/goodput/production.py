@@ -97,6 +97,7 @@ class Production:
     reports_progress: whether the ranks report their progress through the agents.
     memory_checkpoints: whether the trainer saves every step in the memory of other instances.
     lemons: whether instances that failed often are placed last, if the policy says so.
+    stands_by: whether each container has a standby process.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Production:
     reports_progress: bool = False
     memory_checkpoints: bool = False
     lemons: bool = False
+    stands_by: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -173,6 +175,7 @@ class Production:
         )
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)
+        trainer.stands_by = self.stands_by
         observer.trainer = operators.trainer = trainer
         if self.agents:
             self._start_agents(world, store, trainer)
@@ -244,12 +247,15 @@ class Feature(StrEnum):
     EVIDENCE: the gang is checked only without evidence of the agents, or after a repeated failure.
     IN_PLACE: the containers stay, and only the rank of an instance that is left out is a new task.
     IDLE_CHECKS: an idle spare has a check of level 3 once a day.
+    STANDBY: a process stands by in each container. If all ranks start in such containers, the set-up takes only the
+        share `warm_share` of its time.
     """
 
     PROGRESS = "progress"
     EVIDENCE = "evidence"
     IN_PLACE = "in place"
     IDLE_CHECKS = "idle checks"
+    STANDBY = "standby"
 
 
 SETTINGS_OF: Mapping[Feature, Mapping[str, Any]] = {
@@ -257,6 +263,7 @@ SETTINGS_OF: Mapping[Feature, Mapping[str, Any]] = {
     Feature.EVIDENCE: {},
     Feature.IN_PLACE: {"restart_in_place": True},
     Feature.IDLE_CHECKS: {"restart_in_place": True, "idle_check_every_s": 86_400},
+    Feature.STANDBY: {"restart_in_place": True, "idle_check_every_s": 86_400},
 }
 """What each feature sets beside `FOR_MONTHS`."""
 
@@ -284,6 +291,7 @@ def with_agents(
         agents=True,
         reports_progress=True,
         memory_checkpoints=memory_checkpoints,
+        stands_by=feature is Feature.STANDBY,
     )
 
 

@@ -34,6 +34,8 @@ REBOOT_LOG = ("RuntimeError: CUDA error: GPU is lost",)
 """Last log line of a rank that names a fault for which the verdict is a reboot."""
 REPLACE_LOG = ("RuntimeError: CUDA error: uncorrectable ECC error encountered",)
 """Last log line of a rank that names a fault for which the verdict is a replacement."""
+STANDBY_AFTER_S = 60.0
+"""Seconds from the end of the imports to the start of a standby process: the default of the wrapper."""
 PROGRESS_KEPT = 8
 """Attempts whose progress is known."""
 
@@ -85,6 +87,8 @@ class Trainer(Training):
         self.faults = InstanceFaults(world.fleet, trace.conditions, level)
         self.agents: QuietAgents | None = None
         self.step_s, self.reports_progress = trace.conditions.step_s, False
+        self.stands_by = False
+        """Whether each container has a standby process, as with GPU_RECOVERY_STANDBY=spares."""
         self._failure_times = [failure.at_s for failure in trace.failures]
         self._bugs: dict[int, Failure] = {}
         self._times: Counter[int] = Counter()
@@ -96,6 +100,8 @@ class Trainer(Training):
         """Tasks of the attempt that trains, or trained last."""
         self._present: dict[str, dict[str, Task]] = {}
         """Tasks in which a process of an attempt has begun, by attempt."""
+        self._cold: set[str] = set()
+        """Attempts with a rank that began without a standby process: the gang waits for its whole set-up."""
         self._began_s: dict[str, float] = {}
         """Begin of the latest process in a task."""
         self._ended_s: dict[str, float] = {}
@@ -120,15 +126,34 @@ class Trainer(Training):
         name = self.fleet.ranks.attempt_name(task)
         present = self._present.setdefault(name, {})
         present[task.task_id] = task
+        if not self._has_standby(task):
+            self._cold.add(name)
         self._began_s[task.task_id] = self.elapsed()
         self.written.pop(task.task_id, None)
         if self.agents is not None:
             self.agents.rank_began(task)
         if len(present) == self.trace.profile.instances and self._ready != name:
             self._ready = name
-            profile = self.trace.profile
-            rejoin_s = self.trace.conditions.rejoin(profile.instances * profile.gpus)
-            self.fleet.timeline.after(rejoin_s, self._start_training, name)
+            share = 1.0 if name in self._cold else self.trace.conditions.warm_share
+            self.fleet.timeline.after(self._set_up_s * share, self._start_training, name)
+
+    @property
+    def _set_up_s(self) -> float:
+        """Seconds from the start of all processes to the first step."""
+        profile = self.trace.profile
+        return self.trace.conditions.rejoin(profile.instances * profile.gpus)
+
+    def _has_standby(self, task: Task) -> bool:
+        """Return whether the process that begins in this container has stood by. A warm spare has had the time.
+
+        A rank has no standby process until its own imports are done, the wrapper has waited, and the imports of the
+        standby process are done. The imports are the part of the set-up that a standby process saves.
+        """
+        if not self.stands_by or task.task_id not in self.fleet.ranks.present:
+            return False
+        imports_s = self._set_up_s * (1.0 - self.trace.conditions.warm_share)
+        began_s = self._began_s.get(task.task_id)
+        return began_s is None or self.elapsed() - began_s >= STANDBY_AFTER_S + 2 * imports_s
 
     def _ends(self, task: Task, code: int | None) -> None:
         """Note that the process of a rank ends. Its container may wait for the next attempt."""
@@ -163,6 +188,7 @@ class Trainer(Training):
         self._present = {attempt: self._present[attempt]}
         self._began_s = {task.task_id: self._began_s[task.task_id] for task in gang}
         self._ended_s, self._ordered_s = {}, {}
+        self._cold.clear()
         self._attempt, self._gang = attempt, tuple(gang)
         self._schedule_relapses()
 

@@ -62,10 +62,10 @@ class RankProcess:
         """
         if self.folder is None:
             raise OSError(errno.ENOENT, "there is no folder")
-        before, after = self.environment, _passed(environment, self.folder)
-        changed = {name: value for name, value in after.items() if before.get(name) != value}
-        self.folder.prepare_start(changed, sorted(before.keys() - after.keys()))
-        self.environment, self._is_prepared = after, True
+        passed = _passed(environment, self.folder)
+        # A standby process has no variable that an attempt lacks, so none is removed.
+        self.folder.prepare_start({name: passed[name] for name in passed if self.environment.get(name) != passed[name]})
+        self._is_prepared = True
 
     def go(self) -> None:
         """Let the process execute the command, or let the prepared standby process go on. Raises OSError."""

@@ -8,7 +8,7 @@ Its path is in the environment.
     watchdog    by the command: {"seconds": longest time without progress}; 0 means no limit
     progress    by the command: touched after each progress
     waits       by the command: it has called `wait_for_start`
-    start       to a standby process: {"set": {variable: value}, "unset": [variable]}; it runs the next attempt
+    start       to a standby process: {"set": {variable: value}}; it goes on as the next attempt
 
 The folder is in memory where possible, so that a check for the notice in every step costs one `stat`. It ends with the
 container. It holds no secret, and its content never leaves the instance.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,9 +43,9 @@ class SuspensionFolder:
         """Write the notice. Raises OSError."""
         write_whole(self.path / NOTICE, {"grace_s": grace_s})
 
-    def prepare_start(self, set_to: Mapping[str, str], unset: Sequence[str]) -> None:
-        """Write how the variables of the standby process of this folder change. Raises OSError, also without room."""
-        write_whole(self.path / PREPARED, {"set": dict(set_to), "unset": list(unset)})
+    def prepare_start(self, changed: Mapping[str, str]) -> None:
+        """Write the new variables of the standby process of this folder. Raises OSError, also without room."""
+        write_whole(self.path / PREPARED, {"set": dict(changed)})
 
     def start(self) -> None:
         """Let the standby process run. The content is already there, so this needs no room. Raises OSError."""

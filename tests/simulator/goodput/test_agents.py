@@ -98,6 +98,37 @@ def test_the_idle_check_of_a_spare_finds_a_fault_that_level_2_does_not_see(featu
     assert [reboot.needed for reboot in run.reboots] == [True] * finds
 
 
+def _set_up_s(one: Episode) -> float:
+    return (one.training_at or 0.0) - (one.started_at or 0.0)
+
+
+def test_a_standby_process_shortens_the_set_up_of_a_gang_that_restarts_in_place() -> None:
+    """Only the share `warm_share` of the set-up is left, once the standby processes have had the time to import."""
+    soon = replace(TRANSIENT, at_s=2 * HOUR + 80.0)  # the processes began 50 s ago
+    first, second, third = (
+        with_agents(2, 0, Feature.STANDBY).run(_trace(TRANSIENT, soon, replace(TRANSIENT, at_s=4 * HOUR))).episodes
+    )
+    whole_s = CONDITIONS.rejoin(4 * FACTS.profile("small").gpus)
+    for one in (first, third):
+        assert _set_up_s(one) == pytest.approx(whole_s * CONDITIONS.warm_share, abs=0.5)
+    assert _set_up_s(second) == pytest.approx(whole_s, abs=0.5)
+
+
+def test_a_gang_waits_for_the_rank_that_begins_in_a_new_container() -> None:
+    """The faulty instance is left out. Its rank has no standby process on the spare."""
+    (one,) = _episodes(failure(2 * HOUR, named_draw=1.0), feature=Feature.STANDBY)
+    assert _set_up_s(one) == pytest.approx(CONDITIONS.rejoin(4 * FACTS.profile("small").gpus), abs=0.5)
+
+
+def test_a_rank_on_a_warm_spare_begins_in_a_standby_process() -> None:
+    """All other ranks do so in their own containers, so the whole gang does."""
+    product = with_agents(2, 2, Feature.STANDBY)
+    product = replace(product, settings={**product.settings, "warm_spares": 1})
+    (one,) = product.run(_trace(failure(2 * HOUR, named_draw=1.0))).episodes
+    share = CONDITIONS.rejoin(4 * FACTS.profile("small").gpus) * CONDITIONS.warm_share
+    assert _set_up_s(one) == pytest.approx(share, abs=0.5)
+
+
 def test_a_report_between_two_of_the_run_changes_nothing() -> None:
     """A silent hour is no silence: the reports that are left out are made up for the product."""
     run = with_agents(2, 1).run(_trace(TRANSIENT))
