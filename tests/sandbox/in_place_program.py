@@ -3,6 +3,8 @@
 The first attempt trains without end, and each later attempt does 200 steps: 20 s, in which the test looks at it. Once
 the file `looked` is in the folder, the steps that are left take no time.
 
+It may have a standby process: it calls `wait_for_start` before it reads the variables of its rank.
+
 Environment: CHECKPOINT_DIR, a folder that all ranks and the test share; ERROR, the line that the rank writes before it
 ends. The rank ends once the file `go` is in the folder. The files `crashed` and `trains` then hold two times in Unix
 seconds: of the end, and of the first finished step of the second attempt.
@@ -16,8 +18,11 @@ import time
 from functools import partial
 from pathlib import Path
 
+from gpu_recovery_client import training
+
 from sandbox.trainers import plain_python
 
+training.wait_for_start()
 LATER_STEPS = 200
 FOLDER, ATTEMPT, RANK = Path(os.environ["CHECKPOINT_DIR"]), os.environ["ATTEMPT"], os.environ["RANK"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,13 @@ def recovered(
     name: str,
     error: str,
     is_ready: Callable[[str], bool] = lambda job_id: True,
+    command: Sequence[str] = COMMAND,
     **fields: Any,
 ) -> tuple[dict[str, Any], Path]:
     """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
     folder = shared.directory / name
     environment = {"STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
-    job_id = shared.submit("ana", name, 1, command=COMMAND, env={**environment, "ERROR": error}, **fields)
+    job_id = shared.submit("ana", name, 1, command=[*command], env={**environment, "ERROR": error}, **fields)
     shared.runs(job_id)
     wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))
     wait_until(lambda: can_be_held(state, job_id) and is_ready(job_id))
@@ -66,6 +67,24 @@ def test_a_transient_crash_trains_again_in_the_same_containers(state: dict[str, 
     (folder / "looked").touch()
     shared.succeeds(job["job_id"])
     assert len(tasks_of(shared, job["job_id"])) == 2
+
+
+@pytest.mark.full
+def test_a_transient_crash_trains_again_in_the_processes_that_stood_by(state: dict[str, Any], shared: Shared) -> None:
+    """Each rank has one, and the job hears nothing of them: two ranks run, and no task is started."""
+
+    def stand_by(job_id: str) -> bool:
+        return shared.written(job_id, 1).count("a standby process waits") == 2
+
+    command = ["env", "GPU_RECOVERY_STANDBY=1", "GPU_RECOVERY_STANDBY_AFTER_S=0", *COMMAND]
+    job, folder = recovered(state, shared, "standby", UNAVAILABLE, stand_by, command, restart_in_place=True)
+    written = shared.written(job["job_id"], 1)
+    assert job["attempt"] == 2 and "restarted in place" in told(job), told(job)
+    assert written.count("the standby process runs the attempt") == 2, written
+    assert len(tasks_of(shared, job["job_id"])) == 2
+    print(f"standby: {seconds(folder):.1f} s from the crash to the next step")
+    (folder / "looked").touch()
+    shared.succeeds(job["job_id"])
 
 
 def test_only_the_rank_on_the_faulty_instance_is_a_new_task(state: dict[str, Any], shared: Shared) -> None:
