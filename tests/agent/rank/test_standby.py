@@ -278,6 +278,23 @@ def test_sigterm_ends_the_standby_process_before_the_command_has_left(node: Node
 
 
 @pytest.mark.slow
+def test_the_preflight_of_a_restart_spares_the_standby_process(node: Node) -> None:
+    """Its programs end everything that they left behind, and run before the standby process is started."""
+    tools = node.running.parent / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho run >> {tools}/runs\nexit 9\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    path = f"{tools}:{node.environment['PATH']}"
+    rank = Rank(node, "waits", GPU_RECOVERY_PREFLIGHT="quick", PATH=path)
+    waits = rank.stands_by()
+    runs = (tools / "runs").read_text()
+    rank.fails(rank.trained()[0]["pid"])
+    rank.restarts()
+    assert rank.trained(2)[1]["pid"] == waits
+    assert len((tools / "runs").read_text()) > len(runs) > 0
+
+
+@pytest.mark.slow
 def test_a_warm_spare_has_a_standby_process_only_by_its_own_value(node: Node) -> None:
     """There no command runs that could have called `wait_for_start`, so the job must say it."""
     rank = Rank(node, "waits", GPU_RECOVERY_WARM="1", GPU_RECOVERY_STANDBY="spares")
