@@ -27,6 +27,7 @@ from benchmarks import (
     results,
     simulation,
     simulator_speed,
+    standby_restart,
     stragglers,
 )
 from console.fake.model import Size
@@ -51,6 +52,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
         "notice_s": quiet_hangs.notice_s(HANGS["all ranks sleep"], 1, COURSES["even steps"]),
         "recorded": quiet_hangs.recorded_notices(("training", "training", "training", "spinning kernel")),
     },
+    "standby_restart": lambda: vars(standby_restart.restart(sys.executable, "json", stands_by=True)),
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
     "placement": lambda: placement.placement_figures(((4, 8), (8, 32)), rounds=1),
     "observation_overhead": lambda: observation_overhead.observation_figures(3),
