@@ -24,6 +24,7 @@ OWN_IMAGE = "gpu-recovery-health-check:latest"
 """Image in the ECR of the account that an empty `health_check_image` selects."""
 NOT_SHOWN = (
     *("health_check_base_image", "agent_base_image", "ray_image", "ray_base_image", "image_revision"),
+    *("agent_gpu_reset_instance_types", "agent_gpu_reset_services", "agent_gpu_events"),
     *("reconcile_every_minutes", "schedule_every_minutes", "upgrade_from"),
 )
 """Settings that the stacks of a running deployment do not show."""
