@@ -136,7 +136,8 @@ class NodeAgent(Construct):
             },
             cpu=32,
             memory_reservation_mib=64,
-            memory_limit_mib=128,
+            # Of these the agent itself uses a fraction. `nvidia-smi` runs in the same limit during a reset of the GPUs.
+            memory_limit_mib=512,
             privileged=True,
             readonly_root_filesystem=True,
             stop_timeout=Duration.seconds(10),

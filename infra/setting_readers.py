@@ -46,7 +46,9 @@ def text(pattern: str, meaning: str) -> Reader:
 
 INSTANCE_TYPES = text(r"[a-z0-9.*?-]{1,32}", "an instance type, or a pattern such as p5.*")
 """Reader of an instance type of EC2, or of a pattern with `*` and `?`."""
-SYSTEMD_UNIT = text(r"[A-Za-z0-9:_.@][A-Za-z0-9:_.@-]{0,255}", "the name of a systemd unit")
+UNIT = r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,255}"
+"""Pattern of the name of a systemd unit: that of the node agent, which a test compares."""
+SYSTEMD_UNIT = text(UNIT, "the name of a systemd unit")
 """Reader of the name of a unit."""
 
 

@@ -26,9 +26,12 @@ class GpuEventQueue:
         return tuple(self._waiting) if self._waiting or self._is_read else None
 
     def add(self, reading: dict[str, Any] | None) -> bool:
-        """Take the events of a reading of NVML; return whether there are new ones. The same reading counts once."""
+        """Take the events of a reading of NVML; return whether there are new ones. The same reading counts once.
+
+        `reading` is None while NVML does not answer.
+        """
         found = (reading or {}).get("gpu_events")
-        if reading is self._last:
+        if reading is not None and reading is self._last:
             return False
         if not isinstance(found, dict):
             self._is_read = False

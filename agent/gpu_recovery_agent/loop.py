@@ -116,7 +116,7 @@ class Agent:
                 self._nvml.read_soon()  # the events of the same occurrence wait by now
             if self._nvml.poll():
                 self._activity.sample(self._all_live, self._nvml.current)
-                is_urgent |= self._gpu_events.add(self._nvml.reading)
+                is_urgent |= self._gpu_events.add(self._nvml.current)
         if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
         now = clock.monotonic_s()

@@ -65,7 +65,9 @@ class Reset:
         try:
             done, sentence = self._stop(stopped) or self._without_persistence_mode()
         finally:
-            not_started = [service for service in stopped if self._run(("systemctl", "start", service))[0] != 0]
+            not_started = [
+                service for service in reversed(stopped) if self._run(("systemctl", "start", service))[0] != 0
+            ]
         if not_started:
             return False, f"{sentence}; {', '.join(not_started)} did not start again"
         return done, sentence

@@ -14,7 +14,7 @@ from gpu_recovery_agent.rank.paths import AgentSettingsError
 RESET_COMMAND = ("nvidia-smi", "--gpu-reset")
 INSTANCE_TYPE = Path("devices/virtual/dmi/id/product_name")
 """File below `/sys` with the instance type. Instances of EC2 on Nitro have it, those on Xen do not."""
-SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,256}")
+SERVICE = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,255}")
 """Pattern of the name of a systemd unit."""
 
 
@@ -48,7 +48,7 @@ class ResetSettings:
         command = _command(environment)
         services = _words(environment, "GPU_RECOVERY_GPU_RESET_SERVICES")
         for service in services:
-            if not SERVICE.fullmatch(service) or service.startswith("-"):
+            if not SERVICE.fullmatch(service):
                 raise AgentSettingsError(f"GPU_RECOVERY_GPU_RESET_SERVICES: {service!r} is no unit of systemd")
         patterns = _words(environment, "GPU_RECOVERY_GPU_RESET_INSTANCE_TYPES")
         excluded = _excluded(patterns, host_sys) if command else ""

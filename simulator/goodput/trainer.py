@@ -16,6 +16,7 @@ from math import inf
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery_agent.rank.settings import STANDBY_AFTER_S
 
 from sandbox.cluster.model.records import Task
 from simulator.cloud.held_ranks import is_running
@@ -34,8 +35,6 @@ REBOOT_LOG = ("RuntimeError: CUDA error: GPU is lost",)
 """Last log line of a rank that names a fault for which the verdict is a reboot."""
 REPLACE_LOG = ("RuntimeError: CUDA error: uncorrectable ECC error encountered",)
 """Last log line of a rank that names a fault for which the verdict is a replacement."""
-STANDBY_AFTER_S = 60.0
-"""Seconds from the end of the imports to the start of a standby process: the default of the wrapper."""
 PROGRESS_KEPT = 8
 """Attempts whose progress is known."""
 
@@ -104,6 +103,8 @@ class Trainer(Training):
         """Attempts with a rank that began without a standby process: the gang waits for its whole set-up."""
         self._began_s: dict[str, float] = {}
         """Begin of the latest process in a task."""
+        self._ran_s: dict[str, float] = {}
+        """Seconds that the last process in a container ran, by task id."""
         self._ended_s: dict[str, float] = {}
         """Latest end of a process of an attempt."""
         self._ordered_s: dict[str, float] = {}
@@ -147,13 +148,14 @@ class Trainer(Training):
         """Return whether the process that begins in this container has stood by. A warm spare has had the time.
 
         A rank has no standby process until its own imports are done, the wrapper has waited, and the imports of the
-        standby process are done. The imports are the part of the set-up that a standby process saves.
+        standby process are done. Only the run of the process before counts: none is started after its end. The imports
+        are the part of the set-up that a standby process saves.
         """
         if not self.stands_by or task.task_id not in self.fleet.ranks.present:
             return False
         imports_s = self._set_up_s * (1.0 - self.trace.conditions.warm_share)
-        began_s = self._began_s.get(task.task_id)
-        return began_s is None or self.elapsed() - began_s >= STANDBY_AFTER_S + 2 * imports_s
+        ran_s = self._ran_s.pop(task.task_id, None)
+        return ran_s is None or ran_s >= STANDBY_AFTER_S + 2 * imports_s
 
     def _ends(self, task: Task, code: int | None) -> None:
         """Note that the process of a rank ends. Its container may wait for the next attempt."""
@@ -161,6 +163,7 @@ class Trainer(Training):
         name = self.fleet.ranks.attempt_name(task)
         if self._present.get(name, {}).pop(task.task_id, None) is not None:
             self._ended_s[name] = self.elapsed()
+            self._ran_s[task.task_id] = self.elapsed() - self._began_s[task.task_id]
 
     def running_ranks(self, name: str | None) -> list[Task]:
         """Return the tasks in which a process of the attempt runs, in the order of its ranks."""

@@ -94,6 +94,17 @@ def test_the_events_are_reported_once_with_the_xids_that_they_stand_for(api: Api
 
 
 @pytest.mark.slow
+def test_an_agent_whose_nvml_hangs_does_not_say_that_no_event_came(api: Api, node: Node) -> None:
+    """Nobody can read the events then."""
+    node.set_nvml(goe=[LOST])
+    node.agent(GPU_RECOVERY_GPU_EVENTS="on", GPU_RECOVERY_NVML_DEADLINE_MS="300")
+    api.until(lambda reports: any(one.get("gpu_events") for one in reports))
+    node.set_nvml(hang="nvmlDeviceGetCount")
+    hung = api.next(lambda report: "has not answered" in report["health"].get("sentence", ""))
+    assert "gpu_events" not in hung
+
+
+@pytest.mark.slow
 def test_a_driver_without_events_costs_one_line_and_no_report(api: Api, node: Node) -> None:
     """The GPUs are read on."""
     node.agent(GPU_RECOVERY_GPU_EVENTS="on")

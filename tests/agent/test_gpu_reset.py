@@ -241,7 +241,7 @@ def test_a_service_that_fails_makes_the_reset_a_failure(place: Place, failing: s
     told = place.ends() or {}
     assert (told["done"], told["sentence"]) == (False, sentence)
     assert place.calls.count("--gpu-reset") == resets
-    assert [call for call in place.calls if " start " in call] == [f"systemctl start {each}" for each in (DCGM, FABRIC)]
+    assert [call for call in place.calls if " start " in call] == [f"systemctl start {each}" for each in (FABRIC, DCGM)]
 
 
 def test_an_agent_in_a_container_runs_the_programs_of_the_instance(place: Place) -> None:

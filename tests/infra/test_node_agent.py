@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_agent.reset_settings import INSTANCE_TYPE
+from gpu_recovery_agent.reset_settings import INSTANCE_TYPE, SERVICE
 from gpu_recovery_agent.settings import SIGNED_REPORTS, AgentSettings
 
+from infra.setting_readers import UNIT
 from infra.settings import DeploymentSettings
 from infra.settings_error import DeploymentSettingsError
 from tests.infra.conftest import ROOT
@@ -142,6 +143,11 @@ def test_the_daemon_resets_gpus_on_the_named_instance_types(with_ray: Deployment
         assert bool(settings.reset.command) is is_able
     assert (settings.reset.services, settings.reset.root) == (("nvidia-dcgm.service",), Path("/proc/1/root"))
     assert settings.gpu_events
+
+
+def test_a_unit_that_the_stack_accepts_is_one_for_the_agent() -> None:
+    """An agent that refused the setting would not start."""
+    assert SERVICE.pattern == UNIT
 
 
 def test_the_daemon_resets_no_gpus_by_default() -> None:

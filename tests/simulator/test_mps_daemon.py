@@ -28,6 +28,14 @@ def mps_fails(world: World, machine: ModelInstance, reason: str = WEDGED) -> Non
     world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", reason)
 
 
+def idle_instance() -> tuple[World, ModelInstance]:
+    """A world with one instance, which no job uses."""
+    world = World(instances=1, train_s=incidents.TRAIN_S)
+    world.let_pass(5)
+    [machine] = world.model_instances()
+    return world, machine
+
+
 def blamed(world: World) -> list[str]:
     """The calls that take an instance out of use or check it, and the instances that are not AVAILABLE."""
     calls = [name for name in ("RebootInstances", "TerminateInstanceInAutoScalingGroup") for _ in world.calls(name)]
@@ -55,9 +63,7 @@ def test_the_mps_daemon_of_an_instance_with_a_job_blames_no_gpu(delivery: Delive
 
 def test_an_idle_instance_whose_mps_daemon_fails_gets_the_next_job() -> None:
     """A container with whole GPUs needs no MPS daemon."""
-    world = World(instances=1, train_s=incidents.TRAIN_S)
-    world.let_pass(5)
-    [machine] = world.model_instances()
+    world, machine = idle_instance()
     mps_fails(world, machine)
     world.let_pass(60)
     assert is_usable(world.instance(machine)) and blamed(world) == []
@@ -85,9 +91,7 @@ def test_a_crash_after_the_report_is_not_laid_on_the_instance_of_the_daemon() ->
 @pytest.mark.parametrize("reason", ["XID_79", f"XID_79, {WEDGED}"])
 def test_an_xid_in_the_report_is_checked(reason: str) -> None:
     """The contrast: a GPU may take the daemon with it. The report about the daemon hides no fault."""
-    world = World(instances=1, train_s=incidents.TRAIN_S)
-    world.let_pass(5)
-    [machine] = world.model_instances()
+    world, machine = idle_instance()
     world.break_gpu(machine)
     mps_fails(world, machine, reason)
     world.until(lambda: world.fleet.boots == {machine.instance_id: 1}, "it was not rebooted", HOUR_S)
@@ -95,9 +99,7 @@ def test_an_xid_in_the_report_is_checked(reason: str) -> None:
 
 def test_a_gpu_that_fails_after_the_daemon_is_found() -> None:
     """ECS names the GPU in a later report of the same type."""
-    world = World(instances=1, train_s=incidents.TRAIN_S)
-    world.let_pass(5)
-    [machine] = world.model_instances()
+    world, machine = idle_instance()
     mps_fails(world, machine)
     world.let_pass(120)
     assert blamed(world) == []

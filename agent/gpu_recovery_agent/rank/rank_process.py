@@ -42,6 +42,7 @@ class RankProcess:
         self.environment = _passed(environment, self.folder)
         try:
             self.guard = Guard(self.path)  # before the pipes of the output, which it must not hold open
+            self._kept.callback(self.guard.dismiss)
             self.output = OutputTail(environment, on_line)
             self.command = Command(arguments, self.environment, self.output.ends)
         except BaseException:
@@ -76,7 +77,7 @@ class RankProcess:
             self.command.go()
 
     def close(self) -> None:
-        """Remove the suspension folder."""
+        """Remove the suspension folder, and end the guard."""
         self._kept.close()
 
     def _new_folder(self, environment: Mapping[str, str], say: Callable[[str], None]) -> SuspensionFolder | None:

@@ -4,7 +4,7 @@ With GPU_RECOVERY_STANDBY=1, in a container whose rank can be held, the wrapper 
 copy runs up to `training.wait_for_start()` and waits there. At the next restart in place the wrapper writes the
 variables of the attempt into the suspension folder of the copy. The copy then goes on as the command of that attempt.
 
-A program that never calls `wait_for_start()` would train twice. So three rules hold:
+A program that never calls `wait_for_start()` would train twice. These rules prevent it, and two of the library:
 
 - A standby process is started only after the running command has called `wait_for_start()` itself. The mark `waits` in
   its suspension folder says so. With GPU_RECOVERY_STANDBY=spares a warm spare needs no mark, because no command runs.
@@ -103,9 +103,10 @@ class Standby:
         self._process, self._is_waiting, self._waits_by = process, False, self._now() + WAITS_WITHIN_S
         self._spare_no_more = spare(lambda: _processes(process))
         self._oom_before = _exchange_oom_score(process.command.pid, OOM_FIRST)
-        process.command.go(in_foreground=False)
-        if process.folder is None:
+        if process.folder is None:  # without the variable of the folder it would not wait
             self._discard("it has no folder")
+            return
+        process.command.go(in_foreground=False)
 
     def check(self) -> None:
         """Discard the standby process if it has ended, trains, or does not wait in time."""
@@ -143,7 +144,8 @@ class Standby:
         self._process = None
         self._spare_no_more()
         for pid in processes_of(process.command.pid, process.path):
-            _exchange_oom_score(pid, self._oom_before)
+            if not _exchange_oom_score(pid, self._oom_before) and pid == process.command.pid:
+                self._say("warning: oom_score_adj cannot be set back: the kernel would end the training first")
         return process
 
     def end(self) -> None:

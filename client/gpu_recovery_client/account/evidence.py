@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpu_recovery.core.health_signals import HealthKind
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import EcsStatus, InstanceStatus
 from gpu_recovery.core.liveness import Liveness
 
 from gpu_recovery_client.account.findings import Finding, Settings
@@ -25,13 +25,18 @@ def check_evidence(settings: Settings, instances: Iterable[View]) -> Iterator[Fi
         settings: the settings of the deployment.
         instances: the instances, as the API lists them.
     """
-    listed = [one for one in instances if one["status"] in IN_SERVICE and "node_agent" in one]
+    listed = [one for one in instances if _is_in_service(one) and "node_agent" in one]
     heard = [one for one in listed if one["node_agent"] is not None]
     if listed and not heard:
         yield _without_agents(settings, listed)
         return
     yield from (_missing(one["instance_id"], len(heard), settings) for one in listed if one["node_agent"] is None)
     yield from (_silent(one) for one in heard if one["node_agent"]["liveness"] == Liveness.LOST)
+
+
+def _is_in_service(view: View) -> bool:
+    """Return whether an agent of the instance would report. ECS stops a daemon on an instance that a user drained."""
+    return view["status"] in IN_SERVICE and view.get("ecs_status") != EcsStatus.DRAINING
 
 
 def _without_agents(settings: Settings, listed: list[View]) -> Finding:

@@ -299,9 +299,9 @@ class RecoveryPolicy:
     rebalance_avoid_s: int = 3_600
     """Seconds after a rebalance recommendation during which no new job is placed on the instance."""
     relaunch_cooldown_s: int = 60
-    """Seconds between two starts, at the second relaunch in a row without a stable run. Further times are doubled."""
+    """Seconds from the begin of a run to the second relaunch without a stable run. Further times are doubled."""
     relaunch_cooldown_max_s: int = 900
-    """Upper bound in seconds of the time from one start to the next. An attempt that ran for longer has no pause."""
+    """Upper bound in seconds of that time. It counts from the end of a launch that failed."""
     stable_run_s: int = 1_800
     """Seconds after which a run of an attempt is stable. The relaunch after a stable run is immediate."""
     stable_run_resets_attempts: bool = True

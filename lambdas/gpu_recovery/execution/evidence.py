@@ -321,7 +321,7 @@ def _restarts(job: Job, plan: Plan, instances: Mapping[str, Instance]) -> Iterat
 
 def _idle_checks(job: Job, plan: Plan, instances: Mapping[str, Instance]) -> Iterator[Observation]:
     """Yield the idle check that each instance had passed before the present attempt, while that pass was evidence."""
-    began = job.began_at if plan.attempt == job.attempt else None
+    began = job.began_by if plan.attempt == job.attempt else None
     if began is None:
         return
     for name, instance in instances.items():

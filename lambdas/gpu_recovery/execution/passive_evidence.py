@@ -46,7 +46,7 @@ def collect_passive_evidence(context: ExecutionContext, job: Job, plan: Plan) ->
         name: fault_of(records[name], beats[name], first, context.now) or apart.get(name, "")[:SENTENCE_MAX]
         for name in present
     }
-    began = job.began_at or since
+    began = job.began_by or since
     faulty = {name: with_idle_check(sign, records[name], began) for name, sign in signs.items() if sign}
     beyond = tuple(faulty)[FAULTY_MAX:]
     kept = {name: sign for name, sign in faulty.items() if name not in beyond}

@@ -336,10 +336,12 @@ def test_a_call_after_another_function_leaves_no_mark(
 
 
 def test_without_the_wrapper_the_call_returns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with the variable of a container."""
+    """Also with the variable of a container. The variables of the process stay as they are."""
     monkeypatch.delenv(training.FOLDER, raising=False)
     monkeypatch.setenv(training.STANDBY, training.WAITING)
+    before = dict(os.environ)
     training.wait_for_start()
+    assert dict(os.environ) == before
 
 
 def test_a_process_of_a_launcher_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,14 @@ def test_agents_that_report_are_no_finding() -> None:
     assert found(view("i-1"), view("i-2", "SUSPECT"), view("i-3", "UNREACHABLE")) == [] == found()
 
 
+def test_an_instance_that_a_user_drained_has_no_finding() -> None:
+    """ECS stops the daemon there, and starts it again when the instance is ACTIVE."""
+    assert (
+        found(view("i-1"), view("i-2", "LOST", ecs_status="DRAINING"), view("i-3", None, ecs_status="DRAINING")) == []
+    )
+    assert len(found(view("i-1"), view("i-2", "LOST", ecs_status="ACTIVE"))) == 1
+
+
 def test_an_account_without_any_agent_gets_one_note() -> None:
     """It may be a choice. The note says what is not noticed, and which setting changes that."""
     (note,) = found(view("i-1", None), view("i-2", None, "CHECKING"))

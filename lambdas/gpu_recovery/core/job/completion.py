@@ -166,7 +166,7 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
 
     There is no cool-down after a stable run or after the first short run. Then it doubles with each short run in a row.
     It is counted from the time at which the gang was stopped or had ended, so the health checks are part of it. The
-    run itself is part of it, too: a cool-down bounds how often a job starts.
+    run itself is part of it, too. A launch that failed has no run.
     """
     policy = context.policy
     if is_stable(job, context):

@@ -354,8 +354,8 @@ class ListedJob:
         return len(self.instances) if is_elastic and self.instances else self.spec.nnodes
 
     @property
-    def began_at(self) -> datetime | None:
-        """The latest time at which the current attempt may have begun: its run, its failure or its stop."""
+    def began_by(self) -> datetime | None:
+        """A time by which the current attempt had begun: that of its run, or of its failure or stop if it never ran."""
         return self.running_at or (self.failure.at if self.failure is not None else self.incident_at)
 
     @property
