@@ -84,6 +84,8 @@ IMPORTS = {
         "infra.settings_file",
         # What a simulated agent reports of a rank is learned as by the real one.
         "gpu_recovery_agent.sensors.activity_history",
+        # A simulated standby process starts as many seconds after the training as a real one.
+        "gpu_recovery_agent.rank.settings",
     },
 }
 """Beyond the standard library, what each place where code runs may import."""
