@@ -149,6 +149,41 @@ def test_a_second_failure_soon_after_has_the_whole_gang_checked(spares: int) -> 
     assert counts == [spares, spares + 4, 2 * spares + 4]
 
 
+def test_each_check_that_finds_nothing_doubles_the_failures_before_the_next() -> None:
+    """A bug that comes back has no faulty instance. Before, every second failure took minutes of every GPU."""
+    gang = site(nnodes=20, spares=0, policy=replace(ADAPTIVE, attempts_max=20))
+    failed: list[str] = []
+    ranks: list[int] = []
+    counts = []
+    for _ in range(8):
+        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
+        failed.append(gang.instance_of(ranks[-1]))
+        gang.exits(ranks[-1])
+        gang.settles()
+        counts.append(len(gang.checks()) // 20)
+    assert counts == [0, 1, 1, 1, 2, 2, 2, 2]
+    gang.world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
+    job = gang.world.job(gang.job_id)
+    assert (job.unexplained, job.checks_in_vain) == (0, 0)
+
+
+def test_a_failure_of_an_instance_with_a_fault_is_not_the_first_of_two() -> None:
+    """The evidence names the instance, and it is repaired. So it says nothing about the failure that follows."""
+    gang = site(nnodes=4, spares=3)
+    sick = next(one for one in gang.world.model_instances() if one.instance_id == gang.instance_of(2))
+    gang.world.break_gpu(sick, SEEN)
+    gang.until_attempt(2)
+    assert sick.instance_id not in gang.world.job(gang.job_id).instances
+    gang.world.let_pass(60)
+    first = gang.instance_of(0)
+    assert gang.exits(0) < 20
+    gang.settles()
+    assert {*gang.checks()} <= {sick.instance_id, first}
+    gang.exits(gang.rank_elsewhere(first, sick.instance_id, other_than=(0,)))
+    gang.settles()
+    assert {*gang.world.job(gang.job_id).instances} - {sick.instance_id} < {*gang.checks()}
+
+
 def test_after_a_stable_run_a_failure_is_the_first_again() -> None:
     """Hours lie between the two. If the gang fails first on the same instance again, that instance is checked."""
     gang = site(spares=0)

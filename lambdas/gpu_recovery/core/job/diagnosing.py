@@ -82,6 +82,7 @@ def diagnosed(
         "conclusion": replace(diagnosis, spares=True),
         "attempts_counted": job.attempts_counted + 1,
         "unchecked": job.attempt,
+        "unexplained": job.unexplained + (not in_background),
         **remedy_outcomes.failed_again(job, diagnosis, (), context),
         **hang_stops.explained(job, in_background),
     }

@@ -5,13 +5,15 @@ failure and shows no fault, and if this is the first failure in a row: `why_gang
 once. An instance with a sign of a fault is checked in the background and left out. The instance on which the gang
 failed first is used last; if another instance takes its place, it is checked in the background as well.
 
-A faulty instance may show no sign. So the second failure without a stable run between, or without a check since, has
-the whole gang checked. Decision 63. The exception: the same rank failed first on two instances. Then the
+A faulty instance may show no sign. So the second failure without a sign has the whole gang checked, if no stable run and
+no check lies between. Decision 63. Each check that finds nothing doubles the number of failures before the next check:
+the same check so soon would find nothing again. The exception: the same rank failed first on two instances. Then the
 program is the probable cause, and a check of the gang would find nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +36,9 @@ from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.policy import GangCheck
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
+IN_VAIN_MAX = 5
+"""Checks in vain that count. After them every 33rd failure has the gang checked."""
+
 
 def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: DecisionContext) -> str:
     """Return why the whole gang must be checked before the job continues; "" if no check of the whole gang is needed.
@@ -49,8 +54,7 @@ def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: Dec
         return "the job waits for its own instances"
     if not job.attempts_left(policy):
         return "the attempt was the last"
-    failed_again = 0 < job.unchecked < job.attempt and not is_stable(job, context)
-    if failed_again and not repeat_offender.follows_rank(job.first_ends, job.attempt):
+    if _failed_again(job, context) and not repeat_offender.follows_rank(job.first_ends, job.attempt):
         return "the job has failed again soon after it continued without a check"
     diagnosis = job.diagnosed
     if diagnosis is not None and diagnosis.decided and not diagnosis.allows_restart:
@@ -59,6 +63,27 @@ def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: Dec
     if not assess(job, healthy, policy).continues:
         return "only a fault of an instance would let the job continue"
     return "" if evidence is None else _why_by(job, evidence, context)
+
+
+def _failed_again(job: Job, context: DecisionContext) -> bool:
+    """Return whether so many failures without a sign came before this one that a check of the gang is worth its time."""
+    is_due = job.unexplained >= 2**job.checks_in_vain and job.unchecked < job.attempt
+    return is_due and not is_stable(job, context)
+
+
+def checked_gang(job: Job, results: Mapping[str, events.Checked]) -> dict[str, Any]:
+    """Return the changes of a check of the whole gang. A check without an answer of each instance is not in vain.
+
+    Args:
+        job: the job before the check ended.
+        results: the result of the check on each instance.
+    """
+    outcomes, in_vain = {result.outcome for result in results.values()}, job.checks_in_vain
+    if any(outcome.blames_hardware or outcome is CheckOutcome.SUSPECTED for outcome in outcomes):
+        in_vain = 0
+    elif outcomes == {CheckOutcome.HEALTHY}:
+        in_vain = min(in_vain + 1, IN_VAIN_MAX)
+    return {"unchecked": 0, "unexplained": 0, "checks_in_vain": in_vain}
 
 
 def _why_by(job: Job, evidence: PassiveEvidence, context: DecisionContext) -> str:
@@ -118,6 +143,7 @@ def continued(
         **with_cool_down(job, context),
         "attempts_counted": job.attempts_counted + 1,
         "unchecked": job.attempt,
+        "unexplained": job.unexplained + (not faulty),
         "first_ends": tuple(end for end in job.first_ends if end.instance_id not in faulty),
         "repairing": (),
         "repairs": job.repairs + len(faulty),

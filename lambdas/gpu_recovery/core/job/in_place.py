@@ -1,8 +1,8 @@
 """Restart in place: the next attempt starts in the containers of the attempt before.
 
 While the job is STOPPING with its ranks held, the evidence is collected. If the diagnosis restarts the job without the
-check of all instances, the next attempt uses the containers. If the job was stopped because one instance leaves it, no
-evidence is needed: the others restart in place. If the diagnosis is undecided, the reports of the node
+check of all instances, the next attempt uses the containers. If the job was stopped because one instance leaves it, or
+is gone, no evidence is needed: the others restart in place. If the diagnosis is undecided, the reports of the node
 agents since the failure decide, as in `gang_check.py`. Instances with a fault are replaced: only their ranks become new
 tasks. In every other case the containers are stopped in ECS, and the recovery goes on as without held ranks. The check
 of all instances reserves all GPUs, so it cannot run beside held tasks.

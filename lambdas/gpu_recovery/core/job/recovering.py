@@ -14,6 +14,7 @@ from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import failed, poke_scheduler, retry_delay, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
 from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, DiagnosisResult
+from gpu_recovery.core.job.gang_check import checked_gang
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -43,12 +44,12 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     assessment = assess(job, results, context.policy)
     changes = {
         "attempts_counted": job.attempts_counted + 1,
-        "unchecked": 0,
         **repeat_offender.updated_suspicions(job, results, context.policy),
     }
     blamed = [instance for instance, result in results.items() if result.outcome.blames_hardware]
     suspected = [instance for instance, result in results.items() if result.outcome is CheckOutcome.SUSPECTED]
     changes["blamed"] = with_blamed(job, (*blamed, *suspected))
+    changes |= checked_gang(job, results)
     changes |= remedy_outcomes.failed_again(job, job.diagnosed, blamed, context) | hang_stops.explained(job, blamed)
     found = _found_by_checks(job, results) if context.policy.diagnose else None
     if found is not None:

@@ -109,7 +109,8 @@ def stop_for(job: Job, failure: RankFailure, context: DecisionContext) -> Step:
         )
         step = replace(step, changes={**step.changes, **refused_on(job, (failure.instance_id,), context)})
     elif cause is not None:
-        step = relaunch_or_fail(job, cause, reason, context, failure, purpose)
+        gone = failure.instance_id if failure.ending.kind is EndingKind.INTERRUPTED else ""
+        step = relaunch_or_fail(job, cause, reason, context, failure, purpose, leaving=gone)
     else:
         step = stop(job, purpose, reason, context, failure=failure)
     if failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
@@ -222,7 +223,8 @@ def _after_end(job: Job, event: events.AllRanksStopped, context: DecisionContext
     after = all_stopped(stopped, event, context)
     remaining = tuple(command for command in stop_step.commands if not isinstance(command, commands.StopAttempt))
     changes = {**stop_step.changes, **after.changes}
-    changes.pop("holding", None)  # every rank has ended
+    if changes.pop("holding", False):  # every rank has ended, so no container is kept
+        changes.pop("let_go", None)
     return Step(
         after.status,
         f"rank {event.failure.rank} {event.failure.ending.sentence}; {after.reason}",
@@ -443,8 +445,8 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes |= remedy_outcomes.remedy_held(job) | hang_stops.after_stable_run(job, context)
     if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
-    if lasted and job.unchecked:
-        changes["unchecked"] = 0
+    if lasted and (job.unchecked or job.checks_in_vain):
+        changes |= {"unchecked": 0, "unexplained": 0, "checks_in_vain": 0}
     orders = (
         *unless_pending(job, commands.ObserveAttempt(job.attempt)),
         *(warm_spares.poke_if_missing(job, context) or poke_to_grow(job)),
