@@ -21,7 +21,7 @@ from simulator.goodput.contenders import CONTENDERS, own_way, way_with_agents
 from simulator.goodput.failure_trace import FailureTrace, failure_trace
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Policy, PolicyRun
-from simulator.goodput.production import Production, adaptive, with_agents
+from simulator.goodput.production import Feature, Production, adaptive, with_agents
 from simulator.goodput.report import policy_figures, trace_of
 from simulator.goodput.sensitivity import improvements
 
@@ -43,8 +43,13 @@ PRODUCT = {
     "small": FACTS.profile("small"),
 }
 """Runs of the product's own loop and of its peers on the same failures, by name."""
-LOOPS = (*(adaptive(2, spares) for spares in SPARES), with_agents(2, 4))
-"""The product's own loop in these runs: without node agents, and with them."""
+LOOPS = (
+    *(adaptive(2, spares) for spares in SPARES),
+    with_agents(2, 4),
+    with_agents(2, 4, Feature.STANDBY),
+    with_agents(2, 4, Feature.STANDBY, memory_checkpoints=True),
+)
+"""The product's own loop: without node agents, with them, and with what a training adds."""
 
 
 def goodput_figures(seeds: Sequence[int] = SEEDS, days: float | None = None) -> dict[str, Any]:
@@ -87,7 +92,8 @@ def of_models(profile: Profile, seeds: Sequence[int]) -> dict[str, Any]:
     """Return the figures of every model on a run."""
     policies: list[Policy] = [make(spares) for spares in SPARES for make in (*BASELINES, *CONTENDERS)]
     policies += [*(own_way(2, spares) for spares in SPARES), LowerBound()]
-    policies += [way_with_agents(2, 4, memory_checkpoints=kept) for kept in (False, True)]
+    policies += [way_with_agents(2, 4), way_with_agents(2, 4, stands_by=True)]
+    policies.append(way_with_agents(2, 4, stands_by=True, memory_checkpoints=True))
     policies.append(LowerBound(memory_checkpoints=True))
     return {
         policy.name: figures(policy, profile, {seed: policy.run(_trace(policy, profile, seed)) for seed in seeds})

@@ -22,11 +22,14 @@ TITLES = {
     "swap and leave out": "swap and leave out repeaters",
     "adaptive": "`adaptive` without node agents",
     "adaptive with agents": "`adaptive` with node agents, in place",
+    "adaptive with agents, standby": "and with standby processes",
+    "adaptive with agents, standby, memory checkpoints": "and with a copy in memory each minute",
     "own way at its best": "the product's own way at its best",
     "own way with agents": "the same with node agents, in place: a model",
-    "own way with agents, memory checkpoints": "and with every step saved in memory",
+    "own way with agents, standby": "and with standby processes: a model",
+    "own way with agents, standby, memory checkpoints": "and with a copy in memory each minute: a model",
     "bound": "bound",
-    "bound, memory checkpoints": "bound with every step saved in memory",
+    "bound, memory checkpoints": "bound with a copy in memory each minute",
 }
 """Names of the policies in the tables, in their order."""
 HEAD = "| policy | ETTR | range | overhead | own way | recovery p50 | p90 | stops | operator calls |"

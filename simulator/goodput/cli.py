@@ -26,7 +26,7 @@ from simulator.goodput.report import report
 from simulator.goodput.report_text import text
 from simulator.goodput.seeds_report import over_seeds
 from simulator.goodput.segments import SegmentsDoNotFit
-from simulator.goodput.sensitivity import every_step
+from simulator.goodput.sensitivity import in_memory
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit statuses."""
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-checkpoints",
         action="store_true",
-        help="every policy saves each step in the memory of other instances",
+        help="every policy saves its state in the memory of the instances each minute",
     )
     parser.add_argument("--facts", type=Path, default=TABLE, help="another table of facts")
     parser.add_argument("--charts", type=Path, help="a folder for the charts, as PNG and SVG")
@@ -175,7 +175,7 @@ def run(args: argparse.Namespace, error_sentence: Callable[[Exception], str] = s
         return USAGE
     conditions = facts.tuned_conditions() if args.tuned else facts.conditions
     if args.memory_checkpoints:
-        conditions = replace(conditions, **every_step(facts))
+        conditions = replace(conditions, **in_memory(facts))
     sizes = SIZES if args.charts is not None and not incidents else ()
     compared = policies(args.level, args.spares, models=args.models, product=args.product)
     reports = []

@@ -40,15 +40,27 @@ def own_way(level: int, spares: int) -> GangPolicy:
 
 
 BUILT = ("progress", "in place", "no gang-wide checks")
-"""The levers that the product has. `with_agents` of `production` switches them on."""
+"""The levers that the product has without a setting of the training. `with_agents` of `production` has them."""
+STANDBY = "warm spares"
+"""The lever of a training with standby processes."""
 
 
-def way_with_agents(level: int, spares: int, *, memory_checkpoints: bool = False) -> GangPolicy:
-    """The product's own way with the levers that it has: without delays and errors of its own."""
+def way_with_agents(
+    level: int, spares: int, *, stands_by: bool = False, memory_checkpoints: bool = False
+) -> GangPolicy:
+    """The product's own way with the levers that it has: without delays and errors of its own.
+
+    Args:
+        level: level of the health checks.
+        spares: spare instances.
+        stands_by: whether each container and each spare has a standby process.
+        memory_checkpoints: whether the trainer saves its state in the memory of the instances.
+    """
     way, abilities = own_way(level, spares), dict[str, object]()
-    for lever in BUILT:
+    for lever in (*BUILT, *((STANDBY,) if stands_by else ())):
         abilities |= LEVERS[lever][1]
-    title = "own way with agents" + (", memory checkpoints" if memory_checkpoints else "")
+    title = "own way with agents" + (", standby" if stands_by else "")
+    title += ", memory checkpoints" if memory_checkpoints else ""
     rules = (
         "hangs are noticed by missing progress, containers stay, and the gang is checked only if a failure returns; "
         "otherwise the product's own way, deciding in no time"

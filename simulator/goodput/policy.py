@@ -102,7 +102,7 @@ class Policy(Protocol):
 
     @property
     def memory_checkpoints(self) -> bool:
-        """Whether the trainer saves every step in the memory of other instances; else as the conditions say."""
+        """Whether the trainer saves its state in the memory of the instances; else as the conditions say."""
 
     def run(self, trace: FailureTrace) -> PolicyRun:
         """Go through the failure trace."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.spec import WARM_SPARES_MAX
 from gpu_recovery.core.policy import PRESETS, GangCheck, Preset, RecoveryPolicy
 from gpu_recovery.execution.stop import STOP_GRACE_S
 
@@ -95,7 +96,7 @@ class Production:
 
     agents: whether a node agent reports from each instance.
     reports_progress: whether the ranks report their progress through the agents.
-    memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+    memory_checkpoints: whether the trainer saves its state in the memory of the instances.
     lemons: whether instances that failed often are placed last, if the policy says so.
     stands_by: whether each container has a standby process.
     """
@@ -234,7 +235,7 @@ def adaptive(
         level: level of the health checks.
         spares: spare instances.
         settings: the thresholds of the recovery policy that the operator sets.
-        memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+        memory_checkpoints: whether the trainer saves its state in the memory of the instances.
     """
     name = with_spares("adaptive", spares)
     return Production(name, Preset.ADAPTIVE, level, spares, settings, memory_checkpoints=memory_checkpoints)
@@ -247,8 +248,8 @@ class Feature(StrEnum):
     EVIDENCE: the gang is checked only without evidence of the agents, or after a repeated failure.
     IN_PLACE: the containers stay, and only the rank of an instance that is left out is a new task.
     IDLE_CHECKS: an idle spare has a check of level 3 once a day.
-    STANDBY: a process stands by in each container. If all ranks start in such containers, the set-up takes only the
-        share `warm_share` of its time.
+    STANDBY: each idle spare is a warm spare, and a process stands by in each container. If all ranks start in such
+        containers, the set-up takes only the share `warm_share` of its time.
     """
 
     PROGRESS = "progress"
@@ -277,11 +278,13 @@ def with_agents(
         level: level of the health checks.
         spares: spare instances.
         feature: the last feature that is on.
-        memory_checkpoints: whether the trainer saves every step in the memory of other instances.
+        memory_checkpoints: whether the trainer saves its state in the memory of the instances.
     """
     added = "" if feature is Feature.IDLE_CHECKS else f", {feature}"
     name = f"adaptive with agents{added}" + (", memory checkpoints" if memory_checkpoints else "")
     settings = {**FOR_MONTHS, **SETTINGS_OF[feature]}
+    if feature is Feature.STANDBY:
+        settings["warm_spares"] = min(spares, WARM_SPARES_MAX)
     return Production(
         with_spares(name, spares),
         Preset.ADAPTIVE,

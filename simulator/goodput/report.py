@@ -15,7 +15,7 @@ from simulator.goodput.lower_bound import shortest_episode_s
 from simulator.goodput.policy import Episode, Policy, PolicyRun
 from simulator.goodput.recovery_times import own_way_s
 from simulator.goodput.runner import play
-from simulator.goodput.sensitivity import by_effect, by_sizes, every_step, sensitivity
+from simulator.goodput.sensitivity import by_effect, by_sizes, in_memory, sensitivity
 
 BOUNDS = (
     "simulated: no GPU, no AWS account and no trainer took part; the failures are drawn from published rates and mixes",
@@ -119,7 +119,7 @@ def trace_of(policy: Policy, trace: FailureTrace, facts: Assumptions) -> Failure
     """Return the trace that a policy goes through: with its own checkpoints, if it has them in memory."""
     if not policy.memory_checkpoints:
         return trace
-    return replace(trace, conditions=replace(trace.conditions, **every_step(facts)))
+    return replace(trace, conditions=replace(trace.conditions, **in_memory(facts)))
 
 
 def _unpublished(facts: Assumptions) -> list[dict[str, Any]]:

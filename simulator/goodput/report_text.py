@@ -132,7 +132,7 @@ def _sweeps(report: Mapping[str, Any]) -> str:
     names = [policy["name"] for policy in report["policies"]]
     by_interval = sensitivity["checkpoint_s"]
     checkpoints = table(
-        ("policy", *(f"{row['checkpoint_s']:.0f} s" for row in by_interval[:-1]), "every step"),
+        ("policy", *(f"{row['checkpoint_s']:.0f} s" for row in by_interval[:-1]), "in memory"),
         [(name, *(_percent(row["ettr"][name]) for row in by_interval)) for name in names],
     )
     lines = []

@@ -34,8 +34,8 @@ CHECKPOINTS_S = (60, 150, 300, 600, 1_800, 3_600)
 """Checkpoint intervals for the sweep, in seconds."""
 SKIPPED = ("reboot_share", "by_size")
 """Sweeps that are left out in a replay, because they would draw other failures."""
-EVERY_STEP = ("checkpoint_s", "stall_s", "persist_s")
-"""Tuned conditions of a trainer that saves every step."""
+IN_MEMORY = ("checkpoint_s", "stall_s", "persist_s")
+"""Tuned conditions of a trainer that saves its state in the memory of the instances."""
 
 
 def sensitivity(
@@ -67,9 +67,9 @@ def _with(way: GangPolicy, **changed: Any) -> GangPolicy:
     return replace(way, abilities=replace(way.abilities, **changed))
 
 
-def every_step(facts: Assumptions) -> dict[str, float]:
-    """Return the tuned conditions of a trainer that saves every step in the memory of other instances."""
-    return {name: facts.tuned[name].value for name in EVERY_STEP}
+def in_memory(facts: Assumptions) -> dict[str, float]:
+    """Return the tuned conditions of a trainer that saves its state in the memory of the instances."""
+    return {name: facts.tuned[name].value for name in IN_MEMORY}
 
 
 def improvements(trace: FailureTrace, facts: Assumptions, way: GangPolicy) -> list[dict[str, Any]]:
@@ -90,14 +90,14 @@ def improvements(trace: FailureTrace, facts: Assumptions, way: GangPolicy) -> li
 
 
 def checkpoints(trace: FailureTrace, runs: Mapping[str, PolicyRun], facts: Assumptions) -> list[dict[str, Any]]:
-    """Return the ETTR of every policy by checkpoint interval, at the best interval, and with every step saved."""
+    """Return the ETTR of every policy by checkpoint interval, at the best interval, and in memory."""
     profile, conditions = trace.profile, trace.conditions
     failures_per_s = len(trace.failures) / profile.seconds
     best = best_checkpoint_s(failures_per_s, conditions.stall_s) if conditions.stall_s and failures_per_s else 0.0
     variants = {f"every {interval} s": {"checkpoint_s": float(interval)} for interval in CHECKPOINTS_S}
     if best:
         variants["at the best interval for these stalls"] = {"checkpoint_s": best}
-    variants["every step, as ByteRobust"] = every_step(facts)
+    variants["in memory"] = in_memory(facts)
     bounds = {bound.name: bound for bound in (LowerBound(), LowerBound(memory_checkpoints=True))}
     rows = []
     for name, changed in variants.items():

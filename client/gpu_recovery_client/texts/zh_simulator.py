@@ -31,7 +31,7 @@ SIMULATOR = {
     "spare instances where there are any (%(default)s)": "备用实例数，用于有备用实例的情况（%(default)s）",
     "level of the health checks (2)": "健康检查的级别（2）",
     "with trainer and quotas tuned as the table says how to": "训练程序和配额按表中的说明调优",
-    "every policy saves each step in the memory of other instances": "每种策略都把每一步保存在其他实例的内存中",
+    "every policy saves its state in the memory of the instances each minute": "每种策略每分钟都把状态保存到实例的内存中",
     "another table of facts": "另一份依据表",
     "a folder for the charts, as PNG and SVG": "存放图表的目录，格式为 PNG 和 SVG",
     "leave the product's own runs out: seconds, not minutes": "不运行产品自身：需要几秒，而不是几分钟",

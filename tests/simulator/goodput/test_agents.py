@@ -116,15 +116,15 @@ def test_a_standby_process_shortens_the_set_up_of_a_gang_that_restarts_in_place(
 
 def test_a_gang_waits_for_the_rank_that_begins_in_a_new_container() -> None:
     """The faulty instance is left out. Its rank has no standby process on the spare."""
-    (one,) = _episodes(failure(2 * HOUR, named_draw=1.0), feature=Feature.STANDBY)
+    product = with_agents(2, 1, Feature.STANDBY)
+    product = replace(product, settings={**product.settings, "warm_spares": 0})
+    (one,) = product.run(_trace(failure(2 * HOUR, named_draw=1.0))).episodes
     assert _set_up_s(one) == pytest.approx(CONDITIONS.rejoin(4 * FACTS.profile("small").gpus), abs=0.5)
 
 
 def test_a_rank_on_a_warm_spare_begins_in_a_standby_process() -> None:
     """All other ranks do so in their own containers, so the whole gang does."""
-    product = with_agents(2, 2, Feature.STANDBY)
-    product = replace(product, settings={**product.settings, "warm_spares": 1})
-    (one,) = product.run(_trace(failure(2 * HOUR, named_draw=1.0))).episodes
+    (one,) = with_agents(2, 1, Feature.STANDBY).run(_trace(failure(2 * HOUR, named_draw=1.0))).episodes
     share = CONDITIONS.rejoin(4 * FACTS.profile("small").gpus) * CONDITIONS.warm_share
     assert _set_up_s(one) == pytest.approx(share, abs=0.5)
 

@@ -16,7 +16,7 @@ from simulator.goodput.lower_bound import LowerBound, shortest_episode_s, shorte
 from simulator.goodput.policy import Policy
 from simulator.goodput.production import adaptive
 from simulator.goodput.report import overhead
-from simulator.goodput.sensitivity import every_step
+from simulator.goodput.sensitivity import in_memory
 from tests.simulator.goodput.test_own_way import CONDITIONS, FACTS, LLAMA3, SMALL, changed, failure, of
 
 RSC1 = FACTS.profile("rsc1")
@@ -119,7 +119,7 @@ def test_its_own_overhead_is_one_unless_it_waits() -> None:
 
 def test_with_checkpoints_in_memory_the_bound_is_higher() -> None:
     """A policy that has them is compared with the bound that has them."""
-    conditions = replace(CONDITIONS, **every_step(FACTS))
+    conditions = replace(CONDITIONS, **in_memory(FACTS))
     given = failure_trace(LLAMA3.shortened(14), conditions, 1)
     plain = replace(given, conditions=CONDITIONS)
     assert LowerBound(memory_checkpoints=True).name == "bound, memory checkpoints"

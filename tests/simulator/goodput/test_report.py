@@ -60,7 +60,7 @@ def test_a_tuned_run_says_so_and_trains_more(capsys: pytest.CaptureFixture[str])
     ways = [report["policies"][-2]["ettr"] for report in (as_is, tuned)]
     assert ways[0] < 0.95 and ways[1] > 0.97
     _, out, _ = _printed(capsys, "--profile", "llama3", "--tuned")
-    assert "tuned: hang_s 60, checkpoint_s 10" in out
+    assert "tuned: hang_s 60, checkpoint_s 60" in out
 
 
 def test_checkpoints_in_memory_are_those_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_checkpoints_in_memory_are_those_of_every_policy(capsys: pytest.CaptureF
         for words in ((), ("--memory-checkpoints",))
     )
     assert set(saved["tuned"]) == {"checkpoint_s", "stall_s", "persist_s"}
-    row = next(one for one in plain["sensitivity"]["checkpoint_s"] if one["checkpoints"].startswith("every step"))
+    row = next(one for one in plain["sensitivity"]["checkpoint_s"] if one["checkpoints"] == "in memory")
     for policy in saved["policies"]:
         assert policy["ettr"] == pytest.approx(row["ettr"][policy["name"]])
 
