@@ -107,6 +107,8 @@ class _Agent:
     """Results of preflights that no answer has confirmed yet."""
     activity: dict[str, RankRecord] = field(default_factory=dict)
     """Course and history of each rank whose activity is reported, by task id."""
+    histories: dict[str, ActivityHistory] = field(default_factory=dict)
+    """Last history of a rank of each job."""
     reported: ReportedRecord | None = None
     """Line about a repair that an answer to this agent has confirmed; None if there is none."""
 
@@ -144,6 +146,7 @@ class Agents:
         self.reports_exits = False
         self.step_s: float | None = None
         self.stalled: dict[str, datetime] = {}
+        self.kept_steps: dict[str, int] = {}
         self.paused: set[str] = set()
         self.course: Course | None = None
         self.hung: dict[str, tuple[datetime, Phase]] = {}
@@ -320,7 +323,8 @@ class Agents:
                 course = RankCourse(
                     self.course(random.Random(f"{rank.job_id}/{rank.attempt}")), rank.rank, random.Random(task_id)
                 )
-                agent.activity[task_id] = RankRecord(course, ActivityHistory(), now)
+                history = agent.histories[rank.job_id] = ActivityHistory(agent.histories.get(rank.job_id))
+                agent.activity[task_id] = RankRecord(course, history, now)
             record = agent.activity[task_id]
             seconds = (now - record.until).total_seconds()
             if seconds >= SAMPLE_S_MIN:
@@ -348,7 +352,7 @@ class Agents:
                 at_s=0.0,
                 instance_id=instance.instance_id,
                 rank=rank.rank,
-                value=float(steps),
+                value=float(self.kept_steps.get(rank.job_id, 0) + steps),
                 unchanged_s=(now - changed_at).total_seconds(),
                 steps=max(0, steps - WARM_UP),
                 step_s=step_s,

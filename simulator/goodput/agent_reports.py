@@ -16,7 +16,16 @@ from zlib import crc32
 
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer
 from gpu_recovery.core.diagnosis.observations import ProgressReport
-from gpu_recovery.core.heartbeat import BY_ROLE, AgentCommand, GpuHealth, Heartbeat, ReceivedObservation
+from gpu_recovery.core.heartbeat import (
+    BY_ROLE,
+    AgentCommand,
+    GpuHealth,
+    Heartbeat,
+    ReceivedObservation,
+    RunningRank,
+)
+from gpu_recovery.core.rank_activity import activity_text
+from gpu_recovery_agent.sensors.activity_history import USUAL_SAMPLES_MIN
 
 from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
 from sandbox.cluster.model.statuses import ProcessState, TaskStatus
@@ -29,6 +38,7 @@ from simulator.cloud.agents import (
     WARM_UP,
     Agents,
 )
+from simulator.cloud.rank_course import SPINS, TRAINS
 from simulator.memory_store.store import MemoryStore
 from simulator.world_view import WorldView
 
@@ -36,6 +46,8 @@ LIBRARY_S = 10.0
 """Seconds between two progress reports of a process."""
 STALL_RANKS = 2
 """Ranks whose agents report a stall."""
+LEARNS_S = USUAL_SAMPLES_MIN * INTERVAL_S
+"""Seconds of training until an agent knows what is usual for a rank."""
 SAME_S = 0.001
 """Seconds by which two times differ at least. The rounding of times is smaller."""
 PHASES_OF = 2**32
@@ -44,14 +56,28 @@ PHASES_OF = 2**32
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of an attempt: instances by rank, the begin of its training, and the time of its last step.
+    """Progress of an attempt.
 
-    `stalled_at` is None while the gang trains.
+    instances: the instances by rank.
+    began_at: the begin of its training.
+    stalled_at: the time of its last step; None while the gang trains.
+    kept_steps: steps of former attempts in the checkpoint from which it goes on.
+    learned: instances whose agents know from former attempts what is usual for the job.
     """
 
     instances: tuple[str, ...]
     began_at: datetime
     stalled_at: datetime | None = None
+    kept_steps: int = 0
+    learned: frozenset[str] = frozenset()
+
+    def trained_s(self, until: datetime) -> float:
+        """Return the seconds of training up to the last step, or to this time."""
+        return ((self.stalled_at or until) - self.began_at).total_seconds()
+
+    def learned_until(self, until: datetime) -> frozenset[str]:
+        """Return the instances whose agents know what is usual for the job."""
+        return self.learned.union(self.instances if self.trained_s(until) >= LEARNS_S else ())
 
 
 class Observed(Protocol):
@@ -247,7 +273,7 @@ class QuietAgents(Agents):
             at_s=at.timestamp(),
             instance_id=instance_id,
             rank=rank,
-            value=float(steps),
+            value=float(progress.kept_steps + steps),
             unchanged_s=max(0.0, (at - changed_at).total_seconds()),
             steps=max(0, steps - WARM_UP),
             step_s=step_s,
@@ -278,7 +304,24 @@ class QuietAgents(Agents):
         agent = self._agents.get(name)
         known = {str(rank.log_id) for rank in agent.ranks.values()} if agent is not None else set()
         ranks = {log: replace(rank, seen_at=seen_at) if log in known else rank for log, rank in beat.ranks.items()}
-        return replace(beat, seen_at=seen_at, ranks=ranks, health=beat.health if health is None else health)
+        activity = {} if agent is None else self._activities(agent.ranks.values(), seen_at)
+        health = beat.health if health is None else health
+        return replace(beat, seen_at=seen_at, ranks=ranks, health=health, activity=activity)
+
+    def _activities(self, ranks: Iterable[RunningRank], at: datetime) -> dict[str, str]:
+        """Return what each running rank of a gang that stands still does: it waits in a collective."""
+        found: dict[str, str] = {}
+        for rank in ranks:
+            progress = self.observed.progress_of(rank.attempt)
+            if rank.held or progress is None or progress.stalled_at is None or at <= progress.stalled_at:
+                continue
+            if progress.instances[rank.rank] not in progress.learned_until(at):
+                continue
+            quiet_s, trained_s = (at - progress.stalled_at).total_seconds(), progress.trained_s(at)
+            values = (SPINS.utilization, SPINS.power_w, TRAINS.power_w, SPINS.cores_per_gpu, SPINS.fabric_mb_s)
+            more = (TRAINS.fabric_mb_s, SPINS.traffic_mb_s, float(SPINS.waits_for_io), quiet_s)
+            found[str(rank.log_id)] = activity_text([quiet_s, trained_s, 0.0, *values, *more])
+        return found
 
     def progress_buffers(self, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         """Return the newest progress report of each rank. While the gang trains, one report says the same as all."""

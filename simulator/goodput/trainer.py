@@ -178,7 +178,13 @@ class Trainer(Training):
             return  # the gang broke before its first step
         self._ranks = tuple(task.instance_id for task in gang)
         number = self.fleet.ranks.attempt(gang[0])
-        self._progress[number] = Progress(self._ranks, self.fleet.timeline.now)
+        last = self._progress[max(self._progress)] if self._progress else None
+        now = self.fleet.timeline.now
+        self._progress[number] = (
+            Progress(self._ranks, now)
+            if last is None
+            else Progress(self._ranks, now, kept_steps=self._kept_steps(last), learned=last.learned_until(now))
+        )
         self._progress.pop(number - PROGRESS_KEPT, None)
         if self.began is None:
             self.began, self._first_ranks = self.fleet.timeline.now, self._ranks
@@ -194,6 +200,12 @@ class Trainer(Training):
         self._cold.clear()
         self._attempt, self._gang = attempt, tuple(gang)
         self._schedule_relapses()
+
+    def _kept_steps(self, last: Progress) -> int:
+        """Return the steps in the checkpoint from which the gang goes on after the attempt with this progress."""
+        conditions, trained_s = self.trace.conditions, last.trained_s(self.fleet.timeline.now)
+        saved_s = max(0.0, (trained_s - conditions.persist_s) // conditions.checkpoint_s) * conditions.checkpoint_s
+        return last.kept_steps + int(saved_s / self.step_s)
 
     def progress_of(self, attempt: int) -> Progress | None:
         """Return the progress of an attempt; None if it has not trained, or is forgotten."""

@@ -11,6 +11,7 @@ from gpu_recovery.core.hang_signals import (
     TRAINED_S,
     WORKING_QUIET_S,
     RankState,
+    is_confirmed,
     rank_limit_s,
     rank_state,
     signs_of_hang,
@@ -34,6 +35,28 @@ SPINS = RankActivity(
 SLEEPS = replace(SPINS, utilization=0, power_w=127, cores_per_gpu=0.0)
 SAVES = replace(SLEEPS, cores_per_gpu=1.0, traffic_mb_s=800)
 WORKS = RankActivity(0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "confirmed"),
+    [
+        ((SPINS, SPINS), True),
+        ((SLEEPS, SPINS), True),
+        ((SLEEPS, SLEEPS), True),
+        ((SAVES, SPINS), False),
+        ((WORKS, SPINS), False),
+        ((None, SPINS), False),
+        ((), False),
+        ((replace(SPINS, utilization=60), SPINS), False),
+        ((replace(SPINS, quiet_s=39), SPINS), False),
+        ((replace(SPINS, quiet_s=40), SPINS), True),
+    ],
+)
+def test_the_activity_confirms_a_hang_only_if_every_rank_is_quiet_and_none_works(
+    ranks: tuple[RankActivity | None, ...], confirmed: bool
+) -> None:
+    """No progress for 80 s. A rank that evaluates, saves or is unknown proves nothing."""
+    assert is_confirmed(dict(enumerate(ranks)), 80.0) is confirmed
 
 
 @pytest.mark.parametrize(

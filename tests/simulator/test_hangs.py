@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from gpu_recovery.core.job.hang_stops import CONFIRMED_MAX
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 
 from sandbox.cluster.model import instances
 from sandbox.cluster.model.records import GpuFault
 from sandbox.cluster.model.statuses import CuredBy
 from simulator.cloud.agents import INTERVAL_S
+from simulator.cloud.rank_course import EVALUATION, FIRST_SAVES, HANGS, Phase, course_of
 from simulator.world import NeverHappened, World
 
 ADAPTIVE = PRESETS[Preset.ADAPTIVE]
 
 
-def training(step_s: float = 5.0, nnodes: int = 3, spares: int = 0) -> tuple[World, str]:
+def training(
+    step_s: float = 5.0, nnodes: int = 3, spares: int = 0, policy: RecoveryPolicy = ADAPTIVE
+) -> tuple[World, str]:
     """A gang that runs and reports its progress."""
-    world = World(instances=nnodes + spares, train_s=None, agents=True, diagnose=True)
+    world = World(instances=nnodes + spares, train_s=None, agents=True, diagnose=True, policy=policy)
     assert world.agents is not None
     world.agents.step_s = step_s
     job_id = world.submit(nnodes)
@@ -88,6 +93,55 @@ def test_each_hang_without_a_stable_run_between_has_a_longer_limit() -> None:
     assert 235 <= took[1] < 280
     world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
     assert world.job(job_id).hang_stops == 0
+
+
+def times_of_hangs(phase: Phase, number: int, kept_steps: int) -> list[float]:
+    """Seconds until each of several hangs is noticed, 400 s after the start of its attempt, the first after 700 s.
+
+    Args:
+        phase: what the agents see of the ranks meanwhile.
+        number: the number of hangs.
+        kept_steps: steps of each attempt that the next one does not repeat.
+    """
+    world, job_id = training(policy=replace(ADAPTIVE, attempts_max=20, relaunch_cooldown_max_s=60))
+    agents = world.agents
+    assert agents is not None
+    agents.course = course_of(compile_s=1.0)
+    took = []
+    for attempt in range(number):
+        agents.kept_steps[job_id] = attempt * kept_steps
+        world.let_pass(400 if attempt else 700)
+        agents.hung[job_id] = stalls(world, job_id), phase
+        took.append(stopped_after_s(world, job_id))
+        agents.stalled.clear()
+        agents.hung.clear()
+        world.until_status(job_id, JobStatus.RUNNING)
+    return took
+
+
+@pytest.mark.parametrize("name", ["all ranks wait in a collective", "one rank sleeps, the others wait in a collective"])
+def test_a_hang_that_every_agent_sees_lengthens_no_limit(name: str) -> None:
+    """It was no false alarm. Before, a hang that came back was noticed after ten minutes each time."""
+    assert max(times_of_hangs(HANGS[name], 3, kept_steps=100)) < 100
+
+
+@pytest.mark.parametrize(
+    ("phase", "kept_steps"),
+    [(EVALUATION, 100), (FIRST_SAVES, 100), (HANGS["all ranks sleep"], 0)],
+    ids=["an evaluation", "a checkpoint of rank 0", "a wait at the same step"],
+)
+def test_a_stop_that_may_be_a_false_alarm_lengthens_the_limit(phase: Phase, kept_steps: int) -> None:
+    """A rank works, or the job waits at the step at which it waited before."""
+    first, *_, last = times_of_hangs(phase, 2 + (kept_steps == 0), kept_steps)
+    assert first < 100
+    assert last > 235
+
+
+def test_at_most_six_confirmed_hangs_are_spared() -> None:
+    """A program that waits for something remote without a mark looks like a hang. It gets through at the ninth try."""
+    took = times_of_hangs(HANGS["all ranks sleep"], CONFIRMED_MAX + 2, kept_steps=100)
+    assert max(took[: CONFIRMED_MAX + 1]) < 100
+    assert took[-1] > 235
 
 
 def test_one_rank_that_lags_behind_is_no_hang_and_is_not_polled_with_every_report() -> None:

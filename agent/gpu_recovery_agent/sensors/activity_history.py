@@ -1,9 +1,9 @@
 """History of a rank's activity: whether it trains as usual, and for how long it has been quiet. Pure.
 
 A sample is quiet if the GPUs of the rank draw far less power than usual, its network adapters move far fewer bytes than
-usual, and the rank has written no line. What is usual is learned from the samples of the same process that were not
-quiet. No sample is quiet until enough working samples exist. During a first compilation the GPU is idle, so the low
-power counts as usual. A quiet time that ends with work is a pause, such as a checkpoint or an evaluation. The longest
+usual, and the rank has written no line. What is usual is learned from the samples that were not quiet, of the process or
+of the process before. No sample is quiet until enough working samples exist. During a first compilation the GPU is
+idle, so the low power counts as usual. A quiet time that ends with work is a pause, such as a checkpoint or an evaluation. The longest
 pause is kept.
 
 The server judges the whole gang by the result (`core/hang_signals.py`). The values are in the order of `FIELDS`.
@@ -12,6 +12,7 @@ The server judges the whole gang by the result (`core/hang_signals.py`). The val
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
 FIELDS = (
@@ -77,11 +78,16 @@ class Sample(NamedTuple):
 class ActivityHistory:
     """The history of one process of a rank.
 
-    `pause_s` is the longest pause in seconds, also of earlier processes of the job if it is given.
+    `pause_s` is the longest pause in seconds, also of the process before.
+
+    Args:
+        former: the history of the process before, of the same job on this instance. What was usual there is usual again
+            once this process draws the power of a training. Until then the process may load or compile.
     """
 
-    def __init__(self, pause_s: float = 0.0) -> None:
-        self.pause_s = pause_s
+    def __init__(self, former: ActivityHistory | None = None) -> None:
+        self.pause_s = 0.0 if former is None else former.pause_s
+        self._former_power = () if former is None else former._learned()
         self._power: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._fabric: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._window: deque[Sample] = deque(maxlen=WINDOW_SAMPLES)
@@ -98,6 +104,7 @@ class ActivityHistory:
             self._quiet_s = 0.0
             self._window.clear()
             return
+        self._recall(sample.power_w)
         usual_w = _usual(self._power)
         if usual_w is not None and self._is_quiet(sample, sample.power_w, usual_w):
             self._quiet_s += sample.seconds
@@ -137,6 +144,17 @@ class ActivityHistory:
             None if self._line_s is None else _whole(self._line_s),
         ]
 
+    def _learned(self) -> tuple[float, ...]:
+        """Return the samples that tell the usual power, of this process or of those before."""
+        return tuple(self._power) if len(self._power) >= USUAL_SAMPLES_MIN else self._former_power
+
+    def _recall(self, power_w: float) -> None:
+        """Begin with the usual power of the process before, as soon as this process trains."""
+        usual_w = _usual(self._former_power)
+        if usual_w is not None and power_w >= TRAINED_POWER * usual_w:
+            self._power.extend(self._former_power)
+            self._former_power = ()
+
     def _count_training(self, seconds: float, power_w: float, usual_w: float) -> None:
         """Count a sample as training. If the usual power has risen, what counted before was a compilation."""
         if TRAINED_POWER * usual_w > self._trained_w:
@@ -153,7 +171,7 @@ class ActivityHistory:
         return sample.fabric_mb_s < QUIET_FABRIC * usual_mb_s
 
 
-def _usual(values: deque[float]) -> float | None:
+def _usual(values: Collection[float]) -> float | None:
     """Return what is usual; None before there are enough samples."""
     if len(values) < USUAL_SAMPLES_MIN:
         return None

@@ -23,7 +23,7 @@ from gpu_recovery_agent.sensors.ranks import LiveRank
 
 BYTES_PER_MB, MILLIJOULES_PER_JOULE, MILLIWATTS_PER_WATT = 1e6, 1e3, 1e3
 JOBS_MAX = 64
-"""Jobs whose longest pause is remembered for their next attempts."""
+"""Jobs whose last history is remembered for their next attempts."""
 Process = tuple[int, int]
 """Pid and start ticks of the process of a rank."""
 
@@ -52,7 +52,7 @@ class ActivitySensor:
         self._folder, self._proc, self._counters, self._now = running_folder, host_proc, counters, now
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
         self._watched: dict[Process, _Watched] = {}
-        self._pauses: dict[str, float] = {}
+        self._former: dict[str, ActivityHistory] = {}
         self._before, self._at = UNKNOWN, now()
 
     def sample(self, ranks: Iterable[LiveRank], reading: Mapping[str, Any] | None) -> None:
@@ -104,15 +104,13 @@ class ActivitySensor:
 
     def _watch(self, name: Process, rank: LiveRank) -> _Watched:
         if name not in self._watched:
-            pause_s = self._pauses.get(rank.rank.job, 0.0) if rank.rank else 0.0
-            self._watched[name] = _Watched(ActivityHistory(pause_s))
-        watched = self._watched[name]
-        if rank.rank is not None and watched.history.pause_s:
-            self._pauses.pop(rank.rank.job, None)
-            self._pauses[rank.rank.job] = watched.history.pause_s
-            if len(self._pauses) > JOBS_MAX:
-                del self._pauses[next(iter(self._pauses))]
-        return watched
+            former = self._former.pop(rank.rank.job, None) if rank.rank else None
+            self._watched[name] = _Watched(ActivityHistory(former))
+            if rank.rank is not None:
+                self._former[rank.rank.job] = self._watched[name].history
+            if len(self._former) > JOBS_MAX:
+                del self._former[next(iter(self._former))]
+        return self._watched[name]
 
     def _forget(self, live: Mapping[Process, LiveRank]) -> None:
         for name in self._watched.keys() - live.keys():

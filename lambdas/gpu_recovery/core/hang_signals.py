@@ -33,6 +33,10 @@ TRAFFIC_MB_S = 5.0
 PARTNERS_MIN = 2
 """Ranks that must all do the same so that the one that differs is suspected."""
 
+CONFIRMED_SHARE = 0.5
+"""Share of the time without progress for which every rank must be quiet, so that its activity confirms the hang. An
+agent reports every 15 s, and the power is an average."""
+
 
 class RankState(StrEnum):
     """What a quiet rank does."""
@@ -100,6 +104,24 @@ def signs_of_hang(
         return None
     suspect = _suspect(found)
     return HangSigns(_sentence(known, found, suspect, quiet_s), quiet_s, suspect)
+
+
+def is_confirmed(ranks: Mapping[int, RankActivity | None], stalled_s: float) -> bool:
+    """Return whether the activity of every rank confirms a hang that the progress reports show.
+
+    In a gang that evaluates, compiles or saves, at least one rank draws power, uses processors, or reads and writes.
+    The progress reports show that the gang has trained.
+
+    Args:
+        ranks: the activity of every rank of the gang; None where it is not known.
+        stalled_s: seconds since the last progress.
+    """
+    return bool(ranks) and all(
+        activity is not None
+        and activity.quiet_s >= CONFIRMED_SHARE * stalled_s
+        and rank_state(activity) in (RankState.SPINS, RankState.WAITS)
+        for activity in ranks.values()
+    )
 
 
 def _limit_s(

@@ -313,7 +313,7 @@ class Heartbeat:
     resets:       whether the agent is set up to reset the GPUs.
     reads_events: whether the agent reads GPU Operational Events.
     activity:     what each rank of the last report does (`core/rank_activity.py`), by running log id as text. Empty
-        unless the policy judges ranks by it.
+        if the policy reads no evidence (`diagnose`).
     """
 
     instance_id: str

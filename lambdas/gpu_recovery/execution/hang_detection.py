@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.diagnosis.observations import ProgressReport
+from gpu_recovery.core.job.hang_stops import backoffs
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.liveness import is_fresh
@@ -27,10 +28,16 @@ ALIVE_S = 45.0
 
 @frozen_dataclass()
 class Hang:
-    """A hang of a gang: a sentence that says why the attempt counts as hung, and the time of its last progress."""
+    """A hang of a gang.
+
+    sentence: why the attempt counts as hung.
+    since: time of its last progress.
+    progress: the furthest progress value of a rank, as a whole number; None if no rank reports progress.
+    """
 
     sentence: str
     since: datetime
+    progress: int | None = None
 
 
 def find_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Hang | None:
@@ -51,14 +58,16 @@ def find_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: d
     stalled_s = now.timestamp() - max(_last_increase(reports) for reports in _by_reporter(progress))
     latest_age_s = now.timestamp() - max(report.at_s for report in progress)
     newest, own_s = newest_by_reporter(progress), job.spec.progress_timeout_s
-    limit = progress_timeout(newest, policy, own_s, job.hang_stops)
+    stops = backoffs(job)
+    limit = progress_timeout(newest, policy, own_s, stops)
     if stalled_s < limit.seconds or latest_age_s > policy.heartbeat_stale_s:
         return None
-    limit = progress_timeout(newest, policy, own_s, job.hang_stops, _former_slowest_s(store, job, plan))
+    limit = progress_timeout(newest, policy, own_s, stops, _former_slowest_s(store, job, plan))
     if stalled_s < limit.seconds:
         return None
     sentence = f"no rank has made progress for {stalled_s:.0f} s, although its instances report; {limit.reason}"
-    return Hang(sentence, now - timedelta(seconds=stalled_s))
+    furthest = max(report.value for report in progress if report.value is not None)
+    return Hang(sentence, now - timedelta(seconds=stalled_s), int(furthest))
 
 
 def find_idleness(store: HeartbeatStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Hang | None:

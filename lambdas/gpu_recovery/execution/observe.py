@@ -54,11 +54,22 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
     if not context.policy.diagnose or job.status is not JobStatus.RUNNING:
         return None
     hang = find_hang(context.store, context.policy, job, plan, context.now)
-    if hang is not None:
-        return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=hang.sentence, since=hang.since)
-    if not is_judged(context.policy):
+    if hang is None and not is_judged(context.policy):
         return None
-    from gpu_recovery.execution.quiet_gang import suspected_hang  # noqa: PLC0415 - few policies judge the activity
+    from gpu_recovery.execution.quiet_gang import is_confirmed_hang, suspected_hang  # noqa: PLC0415 - needed seldom
+
+    if hang is not None:
+        confirmed = hang.progress is not None and is_confirmed_hang(
+            context.store, context.policy, job, plan, hang.since, context.now
+        )
+        return events.ProgressStopped(
+            at=context.now,
+            attempt=plan.attempt,
+            sentence=hang.sentence,
+            since=hang.since,
+            progress=hang.progress,
+            confirmed=confirmed,
+        )
 
     return suspected_hang(context.store, context.policy, job, plan, context.now)
 

@@ -1,6 +1,7 @@
-"""Hang detection without reports of the program: reads the activity of every rank of a quiet gang.
+"""Hang detection by the activity of the ranks, as their node agents report it.
 
-`observe.py` calls it only if `policy.hang_without_progress` asks for it. It judges only a job that reports no progress.
+`suspected_hang` judges a job that reports no progress, only if `policy.hang_without_progress` asks for it.
+`is_confirmed_hang` asks whether the activity agrees with a hang that the progress reports show.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.hang_signals import signs_of_hang
+from gpu_recovery.core.hang_signals import is_confirmed, signs_of_hang
 from gpu_recovery.core.heartbeat import running_log_id
+from gpu_recovery.core.job.hang_stops import backoffs
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.progress_timeout import QUIET_S
@@ -35,13 +37,27 @@ def suspected_hang(
         return None
     known = _activities(store, policy, job, plan, tuple(dict.fromkeys(instances)), now)
     ranks = {rank: known.get(rank) for rank in range(len(instances))}
-    signs = signs_of_hang(ranks, job.hang_stops, job.spec.progress_timeout_s)
+    signs = signs_of_hang(ranks, backoffs(job), job.spec.progress_timeout_s)
     if signs is None:
         return None
     suspect = "" if signs.suspect is None else instances[signs.suspect]
     sentence = f"{signs.sentence}; rank {signs.suspect} is on {suspect}" if suspect else signs.sentence
     since = now - timedelta(seconds=signs.quiet_s)
     return events.HangSuspected(at=now, attempt=plan.attempt, sentence=sentence, since=since, instance_id=suspect)
+
+
+def is_confirmed_hang(
+    store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, since: datetime, now: datetime
+) -> bool:
+    """Return whether the activity of every rank shows a hang, too.
+
+    Args:
+        since: time of the last progress.
+        now: the present time.
+    """
+    known = _activities(store, policy, job, plan, tuple(dict.fromkeys(filter(None, plan.instances))), now)
+    ranks = {rank: known.get(rank) for rank in range(len(plan.instances))}
+    return is_confirmed(ranks, (now - since).total_seconds())
 
 
 def _activities(

@@ -20,8 +20,11 @@ from gpu_recovery.node_api.stalls import REPORTING_RANKS
 
 
 def known_activity(report: AgentReport, ranks: Mapping[int, RunningRank], policy: RecoveryPolicy) -> dict[str, str]:
-    """Return the activity of the known ranks of a report, by running log id as text."""
-    if not is_judged(policy):
+    """Return the activity of the known ranks of a report, by running log id as text.
+
+    A policy that reads no evidence (`diagnose`) does not use it.
+    """
+    if not policy.diagnose:
         return {}
     logs: dict[tuple[str, int, int], int] = {}
     for log, rank in ranks.items():  # a rank that a user started reports attempt 0
@@ -44,7 +47,7 @@ def quiet_events(
         report: the agent report.
         ranks: the reported ranks that are known on the instance.
     """
-    texts = known_activity(report, ranks, policy)
+    texts = known_activity(report, ranks, policy) if is_judged(policy) else {}
     for log, rank in ranks.items():
         activity = activity_of(texts, log)
         if rank.rank >= REPORTING_RANKS or rank.attempt == 0 or activity is None or _progresses(report, rank):

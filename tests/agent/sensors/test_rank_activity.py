@@ -22,9 +22,12 @@ TRAINS = Sample(15.0, 97, 692.0, 1.0, 4_000.0, 0.1, False, False)
 QUIET = Sample(15.0, 100, 160.0, 1.0, 0.0, 0.1, False, False)
 
 
-def history(*samples: tuple[Sample, int]) -> ActivityHistory:
+LOADS = Sample(15.0, 5, 140.0, 4.0, 0.0, 300.0, False, False)
+
+
+def history(*samples: tuple[Sample, int], former: ActivityHistory | None = None) -> ActivityHistory:
     """The history of these samples, each so often."""
-    made = ActivityHistory()
+    made = ActivityHistory(former)
     for sample, count in samples:
         for _ in range(count):
             made.add(sample)
@@ -66,6 +69,22 @@ def test_an_unknown_sample_ends_the_quiet_time_and_makes_no_pause(sample: Sample
     known.add(QUIET)
     values = known.values()
     assert values is not None and values[0] == 15 and known.pause_s == 0
+
+
+def test_what_was_usual_for_the_process_before_is_usual_as_soon_as_this_one_trains() -> None:
+    """A hang may come minutes after a restart. Before, a rank was unknown for five minutes of training."""
+    former = history((TRAINS, 40), (QUIET, 6))
+    assert history((LOADS, 4), (QUIET, 8), former=former).values() is None
+    again = history((LOADS, 4), (TRAINS, 2), (QUIET, 8), former=former)
+    assert again.values() == [120, 30, 0, 100, 160, 692, 1.0, 0.0, None, 0.1, 0, 195]
+    assert again.pause_s == 0
+
+
+def test_a_process_that_never_trained_hands_on_what_it_was_told() -> None:
+    """It ended while it loaded."""
+    former = history((LOADS, 3), former=history((TRAINS, 40)))
+    values = history((TRAINS, 1), (QUIET, 2), former=former).values()
+    assert values is not None and values[0] == 30 and values[5] == 692
 
 
 def test_the_longest_pause_is_kept_and_a_quiet_time_changes_nothing_of_what_is_usual() -> None:

@@ -157,10 +157,14 @@ class ProgressStopped(JobEvent):
     """No rank of the attempt makes progress, although all ranks run and send heartbeats; `sentence` says since when.
 
     since: time of the last progress; None if it is not known.
+    progress: the furthest progress value of a rank, as a whole number; None if no rank reports progress.
+    confirmed: whether the activity of every rank shows a hang, too.
     """
 
     sentence: str
     since: datetime | None = None
+    progress: int | None = None
+    confirmed: bool = False
 
 
 @frozen_dataclass(kw_only=True)

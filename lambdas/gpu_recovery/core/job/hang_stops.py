@@ -1,7 +1,11 @@
 """Stops of a gang for a hang, which lengthen the next progress timeout: `progress_timeout.py`.
 
-A stop counts because it may have been a false alarm, such as an unmarked evaluation. A stop that the fault of an
-instance explains was none, so it does not count.
+A stop counts because it may have been a false alarm, such as an unmarked evaluation. Two kinds of stop do not count:
+
+- The fault of an instance explains the hang (`explained`).
+- The activity of every rank confirms the hang, and the job had made progress since the stop before. A program that
+  only waits for something remote looks the same. So at most `CONFIRMED_MAX` stops are spared in this way, until the
+  stops are forgotten.
 """
 
 from __future__ import annotations
@@ -9,20 +13,33 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.progress_timeout import are_hangs_forgotten
 from gpu_recovery.core.state_machine import DecisionContext
 
+CONFIRMED_MAX = 6
+"""Stops for a confirmed hang that lengthen no timeout, until the stops are forgotten."""
 _CALM: dict[str, Any] = {"calm_s": 0, "calm_attempt": 0, "calm_run_s": 0}
 
 
-def counted(job: Job, context: DecisionContext) -> dict[str, Any]:
+def backoffs(job: Job) -> int:
+    """Return the number of stops for a hang that lengthen the next timeout."""
+    return job.hang_stops - job.hangs_confirmed
+
+
+def counted(job: Job, event: events.ProgressStopped, context: DecisionContext) -> dict[str, Any]:
     """Return the changes of a stop for a hang."""
     ran_s = int((context.now - (job.running_at or context.now)).total_seconds())
+    has_advanced = event.progress is not None and (job.hang_progress is None or event.progress > job.hang_progress)
+    is_spared = event.confirmed and has_advanced and job.hangs_confirmed < CONFIRMED_MAX
     return {
         "hang_stops": job.hang_stops + 1,
+        "hangs_confirmed": job.hangs_confirmed + is_spared,
         "hang_run_s": max(job.hang_run_s, ran_s),
         "hang_attempt": job.attempt,
+        "hang_is_confirmed": is_spared,
+        "hang_progress": event.progress,
         "hang_run_before_s": job.hang_run_s,
         **_CALM,
     }
@@ -37,7 +54,13 @@ def explained(job: Job, faulty: Collection[str]) -> dict[str, Any]:
     """
     if not faulty or not job.hang_stops or job.hang_attempt != job.attempt:
         return {}
-    return {"hang_stops": job.hang_stops - 1, "hang_run_s": job.hang_run_before_s, "hang_attempt": 0}
+    return {
+        "hang_stops": job.hang_stops - 1,
+        "hangs_confirmed": job.hangs_confirmed - job.hang_is_confirmed,
+        "hang_is_confirmed": False,
+        "hang_run_s": job.hang_run_before_s,
+        "hang_attempt": 0,
+    }
 
 
 def after_stable_run(job: Job, context: DecisionContext) -> dict[str, Any]:
@@ -50,5 +73,6 @@ def after_stable_run(job: Job, context: DecisionContext) -> dict[str, Any]:
     ran_s = int((context.now - job.running_at).total_seconds())
     before_s = job.calm_s + (job.calm_run_s if job.calm_attempt != job.attempt else 0)
     if are_hangs_forgotten(job.hang_run_s, before_s + ran_s, context.policy):
-        return {"hang_stops": 0, "hang_run_s": 0, "hang_attempt": 0, **_CALM}
+        forgotten = {"hang_stops": 0, "hangs_confirmed": 0, "hang_is_confirmed": False}
+        return {**forgotten, "hang_run_s": 0, "hang_attempt": 0, **_CALM}
     return {"calm_s": before_s, "calm_attempt": job.attempt, "calm_run_s": ran_s}

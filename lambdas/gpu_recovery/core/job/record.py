@@ -283,11 +283,17 @@ class ListedJob:
     check_if_unused: str = ""
     """The instance on which the gang failed first. It is checked if the next attempt runs without it; "" for none."""
     hang_stops: int = 0
-    """Number of stops of the gang for a hang that are not forgotten. Each lengthens the next progress timeout."""
+    """Number of stops of the gang for a hang that are not forgotten."""
+    hangs_confirmed: int = 0
+    """Number of those stops that lengthen no progress timeout, because the activity of the ranks confirmed the hang."""
     hang_run_s: int = 0
     """Longest run in seconds that was stopped for such a hang."""
     hang_attempt: int = 0
     """The last attempt that was stopped for a hang, unless the fault of an instance explains the hang."""
+    hang_is_confirmed: bool = False
+    """Whether that stop is one of `hangs_confirmed`."""
+    hang_progress: int | None = None
+    """Progress value at the last stop for a hang; None if there was no stop, or no value."""
     hang_run_before_s: int = 0
     """`hang_run_s` before that stop."""
     calm_s: int = 0

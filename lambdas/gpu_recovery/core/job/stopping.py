@@ -69,7 +69,7 @@ def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -
     """Stop a gang whose ranks all run without progress. The next steps are those of a failed rank."""
     step = stop(job, StopPurpose.DIAGNOSE, event.sentence, context)
     if not job.is_observed(context.policy):
-        return replace(step, changes={**step.changes, **hang_stops.counted(job, context)})
+        return replace(step, changes={**step.changes, **hang_stops.counted(job, event, context)})
     if job.reason.startswith("observe-only"):
         return Ignore("that is recorded, and this job is only observed")
     return record_only(job, step, {})
