@@ -37,19 +37,19 @@ MODELS = {
     "small": FACTS.profile("small"),
 }
 """Runs of the models, by name."""
-PRODUCT = {
-    "llama3, 3 days": FACTS.profile("llama3").shortened(3),
-    "llama3 at 256 instances": FACTS.profile("llama3").resized(256),
-    "small": FACTS.profile("small"),
-}
-"""Runs of the product's own loop and of its peers on the same failures, by name."""
-LOOPS = (
-    *(adaptive(2, spares) for spares in SPARES),
-    with_agents(2, 4),
-    with_agents(2, 4, Feature.STANDBY),
-    with_agents(2, 4, Feature.STANDBY, memory_checkpoints=True),
-)
+STANDBY = with_agents(2, 4, Feature.STANDBY)
+"""The product's own loop with node agents and standby processes."""
+MEMORY = with_agents(2, 4, Feature.STANDBY, memory_checkpoints=True)
+"""The same with a copy of the state in memory each minute."""
+LOOPS = (*(adaptive(2, spares) for spares in SPARES), with_agents(2, 4), STANDBY, MEMORY)
 """The product's own loop: without node agents, with them, and with what a training adds."""
+PRODUCT: Mapping[str, tuple[Profile, Sequence[Production]]] = {
+    "llama3 at 256 instances": (FACTS.profile("llama3").resized(256), LOOPS),
+    "small": (FACTS.profile("small"), LOOPS),
+    "llama3, 4 days": (FACTS.profile("llama3").shortened(4), (STANDBY, MEMORY)),
+    "rsc1, 4 days": (FACTS.profile("rsc1").shortened(4), (STANDBY,)),
+}
+"""Runs of the product's own loop and of its peers on the same failures, by name: the run, and the loops."""
 
 
 def goodput_figures(seeds: Sequence[int] = SEEDS, days: float | None = None) -> dict[str, Any]:
@@ -69,14 +69,10 @@ def goodput_figures(seeds: Sequence[int] = SEEDS, days: float | None = None) -> 
     }
 
 
-def product_figures(
-    profile: Profile, seeds: Sequence[int] = SEEDS, loops: Sequence[Production] = LOOPS
-) -> dict[str, Any]:
+def product_figures(profile: Profile, loops: Sequence[Production], seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     """Measure the product's own loop on a run beside the models on the same failures."""
     began = time.process_time()
-    runs = [
-        (loop, {seed: loop.run(failure_trace(profile, FACTS.conditions, seed)) for seed in seeds}) for loop in loops
-    ]
+    runs = [(loop, {seed: loop.run(_trace(loop, profile, seed)) for seed in seeds}) for loop in loops]
     return of_product(profile, runs) | {"processor_s": round(time.process_time() - began)}
 
 
@@ -152,7 +148,7 @@ def main(names: Sequence[str]) -> None:
             raise SystemExit(f"there is no run {name!r}; there are {', '.join(PRODUCT)}")
     found = goodput_figures()
     for name in names:
-        found["product"][name] = product_figures(PRODUCT[name])
+        found["product"][name] = product_figures(*PRODUCT[name])
         results.update("goodput", found)
     results.update("goodput", found)
     write_page(found)

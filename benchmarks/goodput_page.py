@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ HEAD = "| policy | ETTR | range | overhead | own way | recovery p50 | p90 | stop
 """Head of a table of policies."""
 MAIN_RUN = "llama3 at 256 instances"
 """Run of the product with a table of its own."""
+LARGE_RUNS = ("llama3, 4 days", "rsc1, 4 days")
+"""Runs of the product on all instances of a profile, with 4 spares only."""
 
 
 def tables(figures: Mapping[str, Any]) -> dict[str, str]:
@@ -45,7 +47,8 @@ def tables(figures: Mapping[str, Any]) -> dict[str, str]:
         "table of the race": policies(product.get(MAIN_RUN, {}).get("policies", {}), spares=4),
         "table of the race without spares": policies(product.get(MAIN_RUN, {}).get("policies", {}), spares=0),
         "table of the models": profiles(models),
-        "table of the product": profiles({name: run["policies"] for name, run in product.items()}),
+        "table of the large runs": profiles(_policies_of(product, LARGE_RUNS), (4,)),
+        "table of the product": profiles(_policies_of(product, [name for name in product if name not in LARGE_RUNS])),
         "table of improvements": improvements(figures["improvements"]),
     }
 
@@ -64,10 +67,14 @@ def policies(of: Mapping[str, Any], spares: int) -> str:
     return "\n".join(rows) + "\n"
 
 
-def profiles(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the ETTR of every policy by run: mean, and range in brackets; first without spares, then with 4."""
+def _policies_of(product: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: product[name]["policies"] for name in names if name in product}
+
+
+def profiles(runs: Mapping[str, Mapping[str, Any]], numbers: Sequence[int] = (0, 4)) -> str:
+    """Return the ETTR of every policy by run: mean, and range in brackets; for each of these numbers of spares."""
     rows = [f"| policy | {' | '.join(runs)} |", "|---|" + "--:|" * len(runs)]
-    for spares in (0, 4):
+    for spares in numbers:
         for name, title in TITLES.items():
             cells = [_cell(of.get(_spared(name, spares))) for of in runs.values()]
             is_bound = name.startswith("bound")

@@ -1,10 +1,10 @@
 """History of a rank's activity: whether it trains as usual, and for how long it has been quiet. Pure.
 
 A sample is quiet if the GPUs of the rank draw far less power than usual, its network adapters move far fewer bytes than
-usual, and the rank has written no line. What is usual is learned from the samples that were not quiet, of the process or
-of the process before. No sample is quiet until enough working samples exist. During a first compilation the GPU is
-idle, so the low power counts as usual. A quiet time that ends with work is a pause, such as a checkpoint or an evaluation. The longest
-pause is kept.
+usual, and the rank has written no line. What is usual is learned from the samples that were not quiet, of this process
+or of the process before. No sample is quiet until enough working samples exist. During a first compilation the GPU is
+idle, so the low power counts as usual. A quiet time that ends with work is a pause, such as a checkpoint or an
+evaluation. The longest pause is kept.
 
 The server judges the whole gang by the result (`core/hang_signals.py`). The values are in the order of `FIELDS`.
 """
@@ -86,7 +86,7 @@ class ActivityHistory:
     """
 
     def __init__(self, former: ActivityHistory | None = None) -> None:
-        self.pause_s = 0.0 if former is None else former.pause_s
+        self.pause_s: float = 0.0 if former is None else former.pause_s
         self._former_power = () if former is None else former._learned()
         self._power: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._fabric: deque[float] = deque(maxlen=USUAL_SAMPLES)

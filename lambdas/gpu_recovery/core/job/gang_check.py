@@ -5,10 +5,10 @@ failure and shows no fault, and if this is the first failure in a row: `why_gang
 once. An instance with a sign of a fault is checked in the background and left out. The instance on which the gang
 failed first is used last; if another instance takes its place, it is checked in the background as well.
 
-A faulty instance may show no sign. So the second failure without a sign has the whole gang checked, if no stable run and
-no check lies between. Decision 63. Each check that finds nothing doubles the number of failures before the next check:
-the same check so soon would find nothing again. The exception: the same rank failed first on two instances. Then the
-program is the probable cause, and a check of the gang would find nothing.
+A faulty instance may show no sign. So the second failure without a sign has the whole gang checked, if no stable run
+and no check lies between. Decision 63. Each check that finds nothing doubles the number of failures before the next
+check: the same check so soon would find nothing again. The exception: the same rank failed first on two instances. Then
+the program is the probable cause, and a check of the gang would find nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: Dec
 
 
 def _failed_again(job: Job, context: DecisionContext) -> bool:
-    """Return whether so many failures without a sign came before this one that a check of the gang is worth its time."""
+    """Return whether enough failures without a sign came before this one for a check of the gang."""
     is_due = job.unexplained >= 2**job.checks_in_vain and job.unchecked < job.attempt
     return is_due and not is_stable(job, context)
 

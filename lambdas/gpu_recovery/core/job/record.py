@@ -276,8 +276,8 @@ class ListedJob:
     unchecked: int = 0
     """The last attempt after which the job continued without a check of its gang; 0 after a check or a stable run."""
     unexplained: int = 0
-    """Failures without a faulty instance, after which the job continued without a check of its gang, since the last check
-    or stable run."""
+    """Failures without a faulty instance after which the job continued without a check of its gang, since the last
+    check or stable run."""
     checks_in_vain: int = 0
     """Checks of the gang since the last stable run that found no faulty instance, without one between that did."""
     check_if_unused: str = ""
