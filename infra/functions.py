@@ -16,7 +16,8 @@ ONE_PROCESSOR_MIB = 1_769
 """Memory with which Lambda gives a function one whole processor (Developer Guide, configure memory).
 
 The functions that read the whole fleet or the whole queue have it. With 10,000 instances and 50,000 waiting jobs they
-then stay within a third of their time and memory (`benchmarks/results.json`, key `fleet`).
+then stay within a third of their time and memory (`benchmarks/results.json`, key `fleet`). The functions that stop a
+gang have it, too: they write an order for each rank, which takes processor time.
 """
 SCHEDULER_BATCH = 10
 """Messages that one run of the scheduler receives at most. One run answers every waiting message."""
@@ -175,7 +176,12 @@ _NODE_ENVIRONMENT = frozenset(
 FUNCTIONS = (
     # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
     FunctionRow(
-        "ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _READMIT, frozenset({"NODE_AGENT_FAMILY"})
+        "ecs_task_handler",
+        Trigger.TRAINING_TASKS,
+        110,
+        ONE_PROCESSOR_MIB,
+        _FOLLOW | _READMIT,
+        frozenset({"NODE_AGENT_FAMILY"}),
     ),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
@@ -196,7 +202,7 @@ FUNCTIONS = (
     ),
     # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
     # reconciler. It executes every expired command of the record that it is woken for.
-    FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
+    FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, ONE_PROCESSOR_MIB, _FOLLOW | _REPAIR | _LAUNCH),
     # The event recorder writes what readers see and decides nothing, so it reaches no table of the recovery loop.
     FunctionRow(
         "event_recorder",

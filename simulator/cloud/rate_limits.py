@@ -50,6 +50,20 @@ TIMEOUT_S = {
     "node_api": 29,
 }
 """Timeout of each function in seconds, as `infra/functions.py` sets it."""
+MEMORY_MIB = {
+    "ecs_task_handler": 1_769,
+    "dcgm_task_monitor": 512,
+    "ecs_instance_monitor": 512,
+    "reconciler": 1_769,
+    "scheduler": 1_769,
+    "command_executor": 1_769,
+    "event_recorder": 256,
+    "job_api": 1_769,
+    "node_api": 256,
+}
+"""Memory of each function in MiB, as `infra/functions.py` sets it."""
+PROCESSOR_MIB = 1_769
+"""Memory for which a function has a whole processor. AWS Lambda Developer Guide, "Configure Lambda function memory"."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +170,8 @@ class Costs:
         call_s: seconds until the answer of ECS, EC2 or another service. The product waits for up to 32 answers at
             once where it uses threads.
         store_s: the same for DynamoDB. None: as long as `call_s`.
-        cpu_s: processor time of the function per call. Threads do not share this time: the calls take it in sequence.
+        cpu_s: time of a whole processor per call. A function has the part of a processor that its memory gives it.
+            Threads do not share this time: the calls take it in sequence.
     """
 
     throttled: bool = True
@@ -184,10 +199,14 @@ class _CollectedFailures:
 
 @dataclass
 class InvocationCost:
-    """Seconds that an invocation has spent, of at most `limit_s`. It now waits for `at_once` answers in parallel."""
+    """Seconds that an invocation has spent, of at most `limit_s`. It now waits for `at_once` answers in parallel.
+
+    `processors` is the part of a processor that its function has.
+    """
 
     name: str
     limit_s: float
+    processors: float = 1.0
     spent_s: float = 0.0
     at_once: int = 1
 
@@ -212,7 +231,8 @@ class Meter:
 
     def begins(self, name: str) -> None:
         """Begin an invocation of the function `name`. The caller must call `ends` for every begin."""
-        self._open.append(InvocationCost(name, TIMEOUT_S.get(name, math.inf)))
+        processors = MEMORY_MIB.get(name, PROCESSOR_MIB) / PROCESSOR_MIB
+        self._open.append(InvocationCost(name, TIMEOUT_S.get(name, math.inf), processors))
         self.timeline.lag = 0.0
 
     def ends(self) -> None:
@@ -278,7 +298,7 @@ class Meter:
             return
         cost, costs = self._open[-1], self.costs
         answer_s = costs.store_s if operation == STORE and costs.store_s is not None else costs.call_s
-        self._spend(cost, max(answer_s / cost.at_once, costs.cpu_s))
+        self._spend(cost, max(answer_s / cost.at_once, costs.cpu_s / cost.processors))
         if operation == STORE:
             return
         if costs.throttled and operation in LIMITS:

@@ -14,6 +14,7 @@ from gpu_recovery.core.policy import PRESETS, GangCheck, Preset, RecoveryPolicy
 from gpu_recovery.execution.stop import STOP_GRACE_S
 
 from sandbox.cluster.model.health import GROUP_TAG
+from simulator.cloud.agents import HOLDABLE_PACE_S
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.rate_limits import Costs, Limit
 from simulator.cloud.workloads import DEEP
@@ -201,12 +202,12 @@ class Production:
     def _start_agents(self, world: World, store: ReportingStore, trainer: Trainer) -> None:
         """Start an agent on each instance.
 
-        `respawn_s` includes the time in which the former processes leave. Here they leave before the start command, so
-        that time is not counted again.
+        `respawn_s` includes the wait for the report of an agent, and the time in which the former processes leave. Here
+        both come before the start command, so they are not counted again.
         """
         conditions = trainer.trace.conditions
         leave_s = min(conditions.leave_s, STOP_GRACE_S)
-        world.fleet.ranks.restart_s = max(0.0, conditions.respawn_s - leave_s)
+        world.fleet.ranks.restart_s = max(0.0, conditions.respawn_s - leave_s - HOLDABLE_PACE_S)
         store.attempts_kept = None  # the container of a rank may be that of an attempt long ago
         trainer.reports_progress = self.reports_progress
         trainer.agents = world.agents = QuietAgents(world, store, trainer)

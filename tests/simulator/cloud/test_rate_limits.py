@@ -11,9 +11,20 @@ from gpu_recovery.ports.errors import TryAgainSoon
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.functions import FUNCTIONS
+from infra.functions import FUNCTIONS, ONE_PROCESSOR_MIB
 from simulator.cloud.fleet import FleetTimings
-from simulator.cloud.rate_limits import EC2_MUTATE, ECS_MODIFY, RETRY_FOR_S, TIMEOUT_S, Bucket, Costs, Limit, Meter
+from simulator.cloud.rate_limits import (
+    EC2_MUTATE,
+    ECS_MODIFY,
+    MEMORY_MIB,
+    PROCESSOR_MIB,
+    RETRY_FOR_S,
+    TIMEOUT_S,
+    Bucket,
+    Costs,
+    Limit,
+    Meter,
+)
 from simulator.fast.fidelity import LARGE, THOROUGH, Fidelity
 from simulator.virtual_clock import VirtualClock
 from simulator.world import World
@@ -156,9 +167,24 @@ def test_each_is_tried_and_the_first_failure_is_raised() -> None:
     assert tried == [0, 1, 2, 3, 4]
 
 
-def test_every_function_has_the_time_that_is_deployed() -> None:
+def test_a_function_with_less_memory_has_less_of_a_processor() -> None:
+    """The event handler has 512 of 1,769 MiB. The time of an answer stays the same."""
+    one, took = meter(Costs(call_s=0.08, store_s=0.0, cpu_s=0.02)), {}
+    for name in ("scheduler", "ecs_instance_monitor"):
+        with one.invocation(name) as spent:
+            one.call("DynamoDB")
+            took[name] = spent.spent_s
+            one.call()
+            assert spent.spent_s - took[name] == pytest.approx(0.08)
+    assert took["scheduler"] == pytest.approx(0.02)
+    assert took["ecs_instance_monitor"] == pytest.approx(0.02 * 1_769 / 512)
+
+
+def test_every_function_has_the_time_and_the_memory_that_are_deployed() -> None:
     """The limits are those of `infra/functions.py`."""
     assert {row.name: row.timeout_s for row in FUNCTIONS} == TIMEOUT_S
+    assert {row.name: row.memory_mib for row in FUNCTIONS} == MEMORY_MIB
+    assert PROCESSOR_MIB == ONE_PROCESSOR_MIB
 
 
 # -- worlds ------------------------------------------------------------------------------------------------------------

@@ -40,9 +40,9 @@ HANG = failure(2 * HOUR, cure=Cure.RESTART, shows=Shows.HANG)
 
 
 def test_a_crash_is_over_in_place_within_the_times_of_the_agents() -> None:
-    """The processes end within the stop grace, and the orders wait for reports. `respawn_s` includes that end."""
+    """The processes end within the stop grace, and the orders wait for reports. `respawn_s` includes both."""
     (one,) = with_agents(2, 0).run(_trace(TRANSIENT)).episodes
-    leave_s, again_s = 5.0, CONDITIONS.respawn_s - 5.0
+    leave_s, again_s = 5.0, CONDITIONS.respawn_s - 5.0 - HOLDABLE_PACE_S
     ends_s = HOLDABLE_PACE_S + leave_s
     assert one.detected_at - one.shown_at < 1.0
     assert one.stopped_at - one.detected_at <= ends_s + 2.0
