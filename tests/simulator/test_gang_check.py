@@ -10,6 +10,7 @@ import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, GangCheck, Preset, RecoveryPolicy
+from gpu_recovery.core.recovery_expectation.published_times import RATE_PER_1000_INSTANCE_DAYS
 
 from simulator.world import World
 
@@ -165,6 +166,26 @@ def test_each_check_that_finds_nothing_doubles_the_failures_before_the_next() ->
     gang.world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
     job = gang.world.job(gang.job_id)
     assert (job.unexplained, job.checks_in_vain) == (0, 0)
+
+
+@pytest.mark.parametrize(("by_chance", "counts"), [(0.09, [0, 1, 1, 1]), (0.11, [0, 0, 1, 1])])
+def test_in_a_gang_that_often_fails_by_chance_the_third_failure_has_it_checked(
+    by_chance: float, counts: list[int]
+) -> None:
+    """In a gang of 2,000 two failures within half an hour have most often two causes."""
+    nnodes = 12
+    stable_run_s = int(by_chance / (nnodes * RATE_PER_1000_INSTANCE_DAYS / 1_000 / 86_400))
+    gang = site(nnodes=nnodes, spares=0, policy=replace(ADAPTIVE, attempts_max=20, stable_run_s=stable_run_s))
+    failed: list[str] = []
+    ranks: list[int] = []
+    found = []
+    for _ in counts:
+        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
+        failed.append(gang.instance_of(ranks[-1]))
+        gang.exits(ranks[-1])
+        gang.settles()
+        found.append(len(gang.checks()) // nnodes)
+    assert found == counts
 
 
 def test_a_failure_of_an_instance_with_a_fault_is_not_the_first_of_two() -> None:

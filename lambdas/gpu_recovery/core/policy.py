@@ -158,7 +158,8 @@ class RecoveryPolicy:
     gang_check: GangCheck = GangCheck.WITHOUT_EVIDENCE
     """Whether the whole gang is checked after each failure, or only without passive evidence of the node agents.
 
-    The gang is checked in any case if the job fails again without a stable run between.
+    The gang is also checked if the job fails again, in a very large gang twice, without a stable run between. Each such
+    check that finds nothing doubles the failures before the next.
     """
     progress_timeout_s: int = 900
     """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped.

@@ -7,8 +7,9 @@ failed first is used last; if another instance takes its place, it is checked in
 
 A faulty instance may show no sign. So the second failure without a sign has the whole gang checked, if no stable run
 and no check lies between. Decision 63. Each check that finds nothing doubles the number of failures before the next
-check: the same check so soon would find nothing again. The exception: the same rank failed first on two instances. Then
-the program is the probable cause, and a check of the gang would find nothing.
+check: the same check so soon would find nothing again. A very large gang fails often by chance, so its first check
+comes after the third failure. The exception: the same rank failed first on two instances. Then the program is the
+probable cause, and a check of the gang would find nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ from gpu_recovery.core.job.held_ranks import kept_instances
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.passive_evidence import PassiveEvidence
 from gpu_recovery.core.policy import GangCheck
+from gpu_recovery.core.recovery_expectation.published_times import RATE_PER_1000_INSTANCE_DAYS
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
+BY_CHANCE_MAX = 0.1
+"""Failures that a gang has by chance within `stable_run_s`, at the published rate. From this number on two failures so
+soon may have two causes, so the third has the gang checked. These are gangs of about 740 instances."""
 IN_VAIN_MAX = 5
-"""Checks in vain that count. After them every 33rd failure has the gang checked."""
+"""Checks in vain that count. After them every 33rd failure has the gang checked, in a large gang every 65th."""
 
 
 def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: DecisionContext) -> str:
@@ -67,7 +72,10 @@ def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: Dec
 
 def _failed_again(job: Job, context: DecisionContext) -> bool:
     """Return whether enough failures without a sign came before this one for a check of the gang."""
-    is_due = job.unexplained >= 2**job.checks_in_vain and job.unchecked < job.attempt
+    rate_per_s = RATE_PER_1000_INSTANCE_DAYS / 1_000 / 86_400
+    by_chance = len(job.instances) * rate_per_s * context.policy.stable_run_s
+    first = 1 if by_chance < BY_CHANCE_MAX else 2
+    is_due = job.unexplained >= first * 2**job.checks_in_vain and job.unchecked < job.attempt
     return is_due and not is_stable(job, context)
 
 
