@@ -72,7 +72,7 @@ class Gang:
 
     def restarted(self) -> Gang:
         """Return the gang in its next attempt. Its agents remember the longest pause of the job."""
-        histories = [ActivityHistory(history) for history in self.histories]
+        histories = [ActivityHistory(history.pause_s, history) for history in self.histories]
         return Gang(histories, self.notices, self.clock_s)
 
 

@@ -17,7 +17,7 @@ ONE_PROCESSOR_MIB = 1_769
 
 The functions that read the whole fleet or the whole queue have it. With 10,000 instances and 50,000 waiting jobs they
 then stay within a third of their time and memory (`benchmarks/results.json`, key `fleet`). The functions that stop a
-gang have it, too: they write an order for each rank, which takes processor time.
+gang after the end of a rank have it, too: they write an order for each rank, which takes processor time.
 """
 SCHEDULER_BATCH = 10
 """Messages that one run of the scheduler receives at most. One run answers every waiting message."""

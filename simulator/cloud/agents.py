@@ -323,7 +323,9 @@ class Agents:
                 course = RankCourse(
                     self.course(random.Random(f"{rank.job_id}/{rank.attempt}")), rank.rank, random.Random(task_id)
                 )
-                history = agent.histories[rank.job_id] = ActivityHistory(agent.histories.get(rank.job_id))
+                former = agent.histories.get(rank.job_id)
+                pause_s = former.pause_s if former is not None else 0.0
+                history = agent.histories[rank.job_id] = ActivityHistory(pause_s, former)
                 agent.activity[task_id] = RankRecord(course, history, now)
             record = agent.activity[task_id]
             seconds = (now - record.until).total_seconds()

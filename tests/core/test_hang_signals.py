@@ -49,6 +49,9 @@ WORKS = RankActivity(0)
         ((), False),
         ((replace(SPINS, utilization=60), SPINS), False),
         ((replace(SPINS, quiet_s=39), SPINS), False),
+        ((replace(SPINS, power_w=0.36 * 692), SPINS), False),
+        ((replace(SLEEPS, cores_per_gpu=0.7 / 8), SPINS), False),
+        ((replace(SLEEPS, cores_per_gpu=0.05 / 8), SPINS), True),
         ((replace(SPINS, quiet_s=40), SPINS), True),
     ],
 )

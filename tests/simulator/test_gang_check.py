@@ -7,12 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.gang_check import checked_gang
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, GangCheck, Preset, RecoveryPolicy
 from gpu_recovery.core.recovery_expectation.published_times import RATE_PER_1000_INSTANCE_DAYS
 
 from simulator.world import World
+from tests.core.build import NOW
 
 ADAPTIVE = replace(PRESETS[Preset.ADAPTIVE], attempts_max=10)
 ALWAYS = replace(ADAPTIVE, gang_check=GangCheck.ALWAYS)
@@ -166,6 +171,43 @@ def test_each_check_that_finds_nothing_doubles_the_failures_before_the_next() ->
     gang.world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
     job = gang.world.job(gang.job_id)
     assert (job.unexplained, job.checks_in_vain) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("results", "in_vain"),
+    [
+        ({"a": CheckOutcome.HEALTHY, "b": CheckOutcome.HEALTHY}, 2),
+        ({"a": CheckOutcome.HEALTHY}, 1),
+        ({"a": CheckOutcome.HEALTHY, "b": CheckOutcome.INCONCLUSIVE}, 1),
+        ({"a": CheckOutcome.HEALTHY, "b": CheckOutcome.SUSPECTED}, 0),
+        ({"a": CheckOutcome.REBOOT, "b": CheckOutcome.HEALTHY}, 0),
+    ],
+)
+def test_only_a_check_that_every_instance_passes_is_in_vain(results: dict[str, CheckOutcome], in_vain: int) -> None:
+    """An instance without an answer may be the faulty one."""
+    job = Job("sft-1", JobSpec("sft", 2, 8), NOW, NOW, instances=("a", "b"), unexplained=1, checks_in_vain=1)
+    told = {name: Checked(outcome, "", repairing=False) for name, outcome in results.items()}
+    assert checked_gang(job, told) == {"unchecked": 0, "unexplained": 0, "checks_in_vain": in_vain}
+
+
+def test_a_stable_run_that_no_poll_saw_counts_all_the_same() -> None:
+    """Its failure comes after half an hour, and before the next poll."""
+    gang = site(spares=0, policy=replace(ADAPTIVE, attempts_max=20))
+    failed: list[str] = []
+    ranks: list[int] = []
+    for _ in range(2):
+        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
+        failed.append(gang.instance_of(ranks[-1]))
+        gang.exits(ranks[-1])
+        gang.settles()
+    before = gang.world.job(gang.job_id)
+    assert (before.checks_in_vain, before.running_at is not None) == (1, True)
+    ran_s = (gang.world.timeline.now - before.running_at).total_seconds()  # type: ignore[operator]
+    gang.world.let_pass(ADAPTIVE.stable_run_s + 5 - ran_s)
+    assert gang.world.job(gang.job_id).checks_in_vain == 1
+    gang.exits(gang.rank_elsewhere(*failed))
+    after = gang.world.job(gang.job_id)
+    assert (after.unexplained, after.checks_in_vain) == (1, 0)
 
 
 @pytest.mark.parametrize(("by_chance", "counts"), [(0.09, [0, 1, 1, 1]), (0.11, [0, 0, 1, 1])])

@@ -137,6 +137,24 @@ def test_a_stop_that_may_be_a_false_alarm_lengthens_the_limit(phase: Phase, kept
     assert last > 235
 
 
+@pytest.mark.parametrize("kept_steps", [0, 100], ids=["at the same step", "later each time"])
+def test_a_job_with_three_attempts_gets_over_a_wait_in_its_last(kept_steps: int) -> None:
+    """A wait of five minutes without a mark, which every agent takes for a hang. It ends by itself in time."""
+    world, job_id = training()
+    agents = world.agents
+    assert agents is not None
+    agents.course = course_of(compile_s=1.0)
+    for attempt in range(ADAPTIVE.attempts_max):
+        agents.kept_steps[job_id] = attempt * kept_steps
+        world.let_pass(400 if attempt else 700)
+        agents.hung[job_id] = stalls(world, job_id), HANGS["all ranks sleep"]
+        world.let_pass(300)
+        agents.stalled.clear()
+        agents.hung.clear()
+        world.until_status(job_id, JobStatus.RUNNING)
+    assert world.job(job_id).attempt == ADAPTIVE.attempts_max
+
+
 def test_at_most_six_confirmed_hangs_are_spared() -> None:
     """A program that waits for something remote without a mark looks like a hang. It gets through at the ninth try."""
     took = times_of_hangs(HANGS["all ranks sleep"], CONFIRMED_MAX + 2, kept_steps=100)

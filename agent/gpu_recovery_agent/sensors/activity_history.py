@@ -2,7 +2,7 @@
 
 A sample is quiet if the GPUs of the rank draw far less power than usual, its network adapters move far fewer bytes than
 usual, and the rank has written no line. What is usual is learned from the samples that were not quiet, of this process
-or of the process before. No sample is quiet until enough working samples exist. During a first compilation the GPU is
+or of an earlier process. No sample is quiet until enough working samples exist. During a first compilation the GPU is
 idle, so the low power counts as usual. A quiet time that ends with work is a pause, such as a checkpoint or an
 evaluation. The longest pause is kept.
 
@@ -39,6 +39,8 @@ On an H200 a training drew 692 W, and an endless kernel 127 W (`tests/recorded_g
 than that kernel, because it fills more of the GPU. A program that generates text may draw less than half of its power
 in training.
 """
+RECALLED_AFTER = 4
+"""Working samples in a row after which a process counts as training, so that what was usual before is usual again."""
 TRAINED_POWER = 0.7
 """Share of the usual power from which a sample counts as training."""
 FABRIC_MB_S_MIN = 1.0
@@ -78,16 +80,17 @@ class Sample(NamedTuple):
 class ActivityHistory:
     """The history of one process of a rank.
 
-    `pause_s` is the longest pause in seconds, also of the process before.
-
     Args:
-        former: the history of the process before, of the same job on this instance. What was usual there is usual again
-            once this process draws the power of a training. Until then the process may load or compile.
+        pause_s: the longest pause in seconds of earlier processes of the job.
+        former: the history of another process of the job on this instance, most often the one before. What was usual
+            there is usual again once this process has drawn the power of a training for `RECALLED_AFTER` samples. Until
+            then the process may load or compile.
     """
 
-    def __init__(self, former: ActivityHistory | None = None) -> None:
-        self.pause_s: float = 0.0 if former is None else former.pause_s
-        self._former_power = () if former is None else former._learned()
+    def __init__(self, pause_s: float = 0.0, former: ActivityHistory | None = None) -> None:
+        self.pause_s = pause_s
+        self._former_power, self._former_fabric = ((), ()) if former is None else former._learned()
+        self._working = 0
         self._power: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._fabric: deque[float] = deque(maxlen=USUAL_SAMPLES)
         self._window: deque[Sample] = deque(maxlen=WINDOW_SAMPLES)
@@ -144,16 +147,22 @@ class ActivityHistory:
             None if self._line_s is None else _whole(self._line_s),
         ]
 
-    def _learned(self) -> tuple[float, ...]:
-        """Return the samples that tell the usual power, of this process or of those before."""
-        return tuple(self._power) if len(self._power) >= USUAL_SAMPLES_MIN else self._former_power
+    def _learned(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the samples of power and fabric that tell what is usual, of this process or of those before."""
+        if len(self._power) < USUAL_SAMPLES_MIN:
+            return self._former_power, self._former_fabric
+        return tuple(self._power), tuple(self._fabric)
 
     def _recall(self, power_w: float) -> None:
-        """Begin with the usual power of the process before, as soon as this process trains."""
+        """Take over what was usual for the process before, as soon as this process trains."""
         usual_w = _usual(self._former_power)
-        if usual_w is not None and power_w >= TRAINED_POWER * usual_w:
+        if usual_w is None:
+            return
+        self._working = self._working + 1 if power_w >= TRAINED_POWER * usual_w else 0
+        if self._working >= RECALLED_AFTER:
             self._power.extend(self._former_power)
-            self._former_power = ()
+            self._fabric.extend(self._former_fabric)
+            self._former_power = self._former_fabric = ()
 
     def _count_training(self, seconds: float, power_w: float, usual_w: float) -> None:
         """Count a sample as training. If the usual power has risen, what counted before was a compilation."""

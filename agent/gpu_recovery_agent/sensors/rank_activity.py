@@ -23,7 +23,7 @@ from gpu_recovery_agent.sensors.ranks import LiveRank
 
 BYTES_PER_MB, MILLIJOULES_PER_JOULE, MILLIWATTS_PER_WATT = 1e6, 1e3, 1e3
 JOBS_MAX = 64
-"""Jobs whose last history is remembered for their next attempts."""
+"""Jobs whose longest pause and last history are remembered for their next attempts."""
 Process = tuple[int, int]
 """Pid and start ticks of the process of a rank."""
 
@@ -52,6 +52,7 @@ class ActivitySensor:
         self._folder, self._proc, self._counters, self._now = running_folder, host_proc, counters, now
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
         self._watched: dict[Process, _Watched] = {}
+        self._pauses: dict[str, float] = {}
         self._former: dict[str, ActivityHistory] = {}
         self._before, self._at = UNKNOWN, now()
 
@@ -104,13 +105,15 @@ class ActivitySensor:
 
     def _watch(self, name: Process, rank: LiveRank) -> _Watched:
         if name not in self._watched:
-            former = self._former.pop(rank.rank.job, None) if rank.rank else None
-            self._watched[name] = _Watched(ActivityHistory(former))
-            if rank.rank is not None:
-                self._former[rank.rank.job] = self._watched[name].history
-            if len(self._former) > JOBS_MAX:
-                del self._former[next(iter(self._former))]
-        return self._watched[name]
+            job = rank.rank.job if rank.rank is not None else ""
+            history = ActivityHistory(self._pauses.get(job, 0.0), self._former.get(job))
+            self._watched[name] = _Watched(history)
+            if job:
+                _remember(self._former, job, history)
+        watched = self._watched[name]
+        if rank.rank is not None and watched.history.pause_s:
+            _remember(self._pauses, rank.rank.job, watched.history.pause_s)
+        return watched
 
     def _forget(self, live: Mapping[Process, LiveRank]) -> None:
         for name in self._watched.keys() - live.keys():
@@ -140,6 +143,14 @@ class ActivitySensor:
             return None  # no line has come yet, or the wrapper does not read the output
         mark, watched.line_mark = watched.line_mark, status.st_mtime_ns
         return mark != status.st_mtime_ns
+
+
+def _remember(values: dict[str, Any], job: str, value: Any) -> None:
+    """Set the value of a job. Those of the jobs that were set last stay."""
+    values.pop(job, None)
+    values[job] = value
+    if len(values) > JOBS_MAX:
+        del values[next(iter(values))]
 
 
 class _Tree:

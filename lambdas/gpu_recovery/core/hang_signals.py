@@ -36,6 +36,9 @@ PARTNERS_MIN = 2
 CONFIRMED_SHARE = 0.5
 """Share of the time without progress for which every rank must be quiet, so that its activity confirms the hang. An
 agent reports every 15 s, and the power is an average."""
+CONFIRMED_POWER, CONFIRMED_CORES = 0.3, IDLE_CORES / 8
+"""Share of the usual power, and cores for each GPU, below which a rank confirms a hang. A program that generates text
+may draw more power, and one process that scores on an instance of eight GPUs uses more cores."""
 
 
 class RankState(StrEnum):
@@ -87,7 +90,7 @@ def signs_of_hang(
 
     Args:
         ranks: the activity of every rank of the gang; None where it is not known.
-        hang_stops: stops of the job for a hang that are not forgotten. Each makes the limit longer.
+        hang_stops: stops of the job for a hang that count. Each makes the limit longer.
         own_s: the progress timeout in the specification of the job; None if it has none.
     """
     known = {rank: activity for rank, activity in ranks.items() if activity is not None}
@@ -117,11 +120,17 @@ def is_confirmed(ranks: Mapping[int, RankActivity | None], stalled_s: float) -> 
         stalled_s: seconds since the last progress.
     """
     return bool(ranks) and all(
-        activity is not None
-        and activity.quiet_s >= CONFIRMED_SHARE * stalled_s
-        and rank_state(activity) in (RankState.SPINS, RankState.WAITS)
+        activity is not None and activity.quiet_s >= CONFIRMED_SHARE * stalled_s and _confirms(activity)
         for activity in ranks.values()
     )
+
+
+def _confirms(activity: RankActivity) -> bool:
+    """Return whether a quiet rank waits in a kernel, or is idle, beyond doubt."""
+    state = rank_state(activity)
+    if state is RankState.SPINS:
+        return (activity.power_w or 0.0) < CONFIRMED_POWER * (activity.usual_power_w or 0.0)
+    return state is RankState.WAITS and (activity.cores_per_gpu or 0.0) < CONFIRMED_CORES
 
 
 def _limit_s(

@@ -8,10 +8,11 @@ The timeout follows the step times that the ranks report (docs/hangs.md). It is 
 
 It is never longer than `progress_timeout_s`, which alone applies while the step times are not known: in the first steps
 of an attempt, in a phase that the program has marked (`pause`), and for programs with an older library. Each stop of
-the job for a hang multiplies the timeout by `BACKOFF_FACTOR`. The stops are forgotten once the runs since have lasted
-much longer than the runs that were stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a
-bounded number of attempts: a later attempt gets over the phase, and its length is known from then on. A timeout in the
-specification of the job replaces all of this.
+the job for a hang multiplies the timeout by `BACKOFF_FACTOR`, unless it is known to be no false alarm
+(`job/hang_stops.py`). The stops are forgotten once the runs since have lasted much longer than the runs that were
+stopped (`are_hangs_forgotten`). So a program with an unmarked long phase loses a bounded number of attempts: a later
+attempt gets over the phase, and its length is known from then on. A timeout in the specification of the job replaces
+all of this.
 
 A job that reports no progress is judged by the activity of its ranks, if the policy asks for it (`hang_signals.py`).
 """
@@ -29,7 +30,7 @@ STEPS_MIN = 20
 SLOWEST_FACTOR = 2.0
 """Factor between the longest step so far and the timeout."""
 BACKOFF_FACTOR = 4.0
-"""Factor by which each stop for a hang lengthens the timeout, until the stops are forgotten."""
+"""Factor by which each counted stop for a hang lengthens the timeout, until the stops are forgotten."""
 FORGET_FACTOR = 2.0
 """Factor between the longest run that was stopped for a hang and the time after which the stops are forgotten.
 
@@ -69,7 +70,7 @@ def progress_timeout(
         newest: the newest report of each process that reports progress. The process with the longest timeout decides.
         policy: the policy with the bounds.
         own_s: the timeout in the specification of the job; None if it has none.
-        hang_stops: number of stops of the job for a hang that are not forgotten.
+        hang_stops: number of stops of the job for a hang that count (`job/hang_stops.py`).
         former_slowest_s: longest step of the former attempts.
     """
     if own_s is not None:

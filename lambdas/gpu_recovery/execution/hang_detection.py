@@ -58,7 +58,7 @@ def find_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: d
     stalled_s = now.timestamp() - max(_last_increase(reports) for reports in _by_reporter(progress))
     latest_age_s = now.timestamp() - max(report.at_s for report in progress)
     newest, own_s = newest_by_reporter(progress), job.spec.progress_timeout_s
-    stops = backoffs(job)
+    stops = backoffs(job, policy)
     limit = progress_timeout(newest, policy, own_s, stops)
     if stalled_s < limit.seconds or latest_age_s > policy.heartbeat_stale_s:
         return None

@@ -59,9 +59,8 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
     from gpu_recovery.execution.quiet_gang import is_confirmed_hang, suspected_hang  # noqa: PLC0415 - needed seldom
 
     if hang is not None:
-        confirmed = hang.progress is not None and is_confirmed_hang(
-            context.store, context.policy, job, plan, hang.since, context.now
-        )
+        stops = hang.progress is not None and not job.is_observed(context.policy)
+        confirmed = stops and is_confirmed_hang(context.store, context.policy, job, plan, hang.since, context.now)
         return events.ProgressStopped(
             at=context.now,
             attempt=plan.attempt,

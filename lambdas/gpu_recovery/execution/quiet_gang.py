@@ -37,7 +37,7 @@ def suspected_hang(
         return None
     known = _activities(store, policy, job, plan, tuple(dict.fromkeys(instances)), now)
     ranks = {rank: known.get(rank) for rank in range(len(instances))}
-    signs = signs_of_hang(ranks, backoffs(job), job.spec.progress_timeout_s)
+    signs = signs_of_hang(ranks, backoffs(job, policy), job.spec.progress_timeout_s)
     if signs is None:
         return None
     suspect = "" if signs.suspect is None else instances[signs.suspect]

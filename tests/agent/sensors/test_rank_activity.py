@@ -27,7 +27,7 @@ LOADS = Sample(15.0, 5, 140.0, 4.0, 0.0, 300.0, False, False)
 
 def history(*samples: tuple[Sample, int], former: ActivityHistory | None = None) -> ActivityHistory:
     """The history of these samples, each so often."""
-    made = ActivityHistory(former)
+    made = ActivityHistory(0.0, former)
     for sample, count in samples:
         for _ in range(count):
             made.add(sample)
@@ -75,15 +75,21 @@ def test_what_was_usual_for_the_process_before_is_usual_as_soon_as_this_one_trai
     """A hang may come minutes after a restart. Before, a rank was unknown for five minutes of training."""
     former = history((TRAINS, 40), (QUIET, 6))
     assert history((LOADS, 4), (QUIET, 8), former=former).values() is None
-    again = history((LOADS, 4), (TRAINS, 2), (QUIET, 8), former=former)
-    assert again.values() == [120, 30, 0, 100, 160, 692, 1.0, 0.0, None, 0.1, 0, 195]
+    again = history((LOADS, 4), (TRAINS, 4), (QUIET, 8), former=former)
+    assert again.values() == [120, 15, 0, 100, 160, 692, 1.0, 0.0, 4_000.0, 0.1, 0, 225]
     assert again.pause_s == 0
+
+
+def test_a_warm_up_before_a_long_compilation_makes_no_pause() -> None:
+    """Three samples at full power are no training yet, so the ten minutes after them are no pause of it."""
+    started = history((TRAINS, 3), (LOADS, 40), (TRAINS, 4), former=history((TRAINS, 40)))
+    assert started.pause_s == 0
 
 
 def test_a_process_that_never_trained_hands_on_what_it_was_told() -> None:
     """It ended while it loaded."""
     former = history((LOADS, 3), former=history((TRAINS, 40)))
-    values = history((TRAINS, 1), (QUIET, 2), former=former).values()
+    values = history((TRAINS, 4), (QUIET, 2), former=former).values()
     assert values is not None and values[0] == 30 and values[5] == 692
 
 

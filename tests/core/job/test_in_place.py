@@ -56,6 +56,15 @@ def orders(record: Job, kind: type) -> list[Any]:
     return [pending.command for pending in record.commands if isinstance(pending.command, kind)]
 
 
+def test_after_a_loss_that_ended_every_rank_no_instance_is_let_go() -> None:
+    """Nothing was held, so nothing may be left of a hold until the next launch."""
+    gone = RankFailure(1, "i-2", NOW, Ending(EndingKind.INTERRUPTED, None, "its instance was reclaimed"))
+    ended = events.AllRanksStopped(at=NOW, attempt=1, failure=gone, own_ends=0)
+    after = tell(job(), ended, ON).record
+    assert after.status is JobStatus.RECOVERING
+    assert (after.let_go, after.holding, after.held_attempt) == ((), False, 0)
+
+
 def test_neither_preset_holds_ranks() -> None:
     """It is an option of a job or of a deployment."""
     assert not any(preset.restart_in_place for preset in PRESETS.values())

@@ -37,7 +37,7 @@ from gpu_recovery.core.job.completion import (
     with_cool_down,
 )
 from gpu_recovery.core.job.diagnosis_result import SHARED_STORAGE, DiagnosisResult
-from gpu_recovery.core.job.gang_check import check_to_come
+from gpu_recovery.core.job.gang_check import check_to_come, without_check
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -81,8 +81,7 @@ def diagnosed(
     changes = {
         "conclusion": replace(diagnosis, spares=True),
         "attempts_counted": job.attempts_counted + 1,
-        "unchecked": job.attempt,
-        "unexplained": job.unexplained + (not in_background),
+        **without_check(job, in_background, context),
         **remedy_outcomes.failed_again(job, diagnosis, (), context),
         **hang_stops.explained(job, in_background),
     }

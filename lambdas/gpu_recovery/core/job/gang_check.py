@@ -14,7 +14,7 @@ probable cause, and a check of the gang would find nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +79,22 @@ def _failed_again(job: Job, context: DecisionContext) -> bool:
     return is_due and not is_stable(job, context)
 
 
+def without_check(job: Job, faulty: Collection[str], context: DecisionContext) -> dict[str, Any]:
+    """Return the changes of a failure after which the job continues without a check of its gang.
+
+    Args:
+        job: the job before it continues.
+        faulty: the instances that are found faulty. They explain the failure.
+        context: the policy and the time. After a stable run that no poll saw, the failures before do not count.
+    """
+    is_first = is_stable(job, context)
+    return {
+        "unchecked": job.attempt,
+        "unexplained": (0 if is_first else job.unexplained) + (not faulty),
+        "checks_in_vain": 0 if is_first else job.checks_in_vain,
+    }
+
+
 def checked_gang(job: Job, results: Mapping[str, events.Checked]) -> dict[str, Any]:
     """Return the changes of a check of the whole gang. A check without an answer of each instance is not in vain.
 
@@ -89,7 +105,7 @@ def checked_gang(job: Job, results: Mapping[str, events.Checked]) -> dict[str, A
     outcomes, in_vain = {result.outcome for result in results.values()}, job.checks_in_vain
     if any(outcome.blames_hardware or outcome is CheckOutcome.SUSPECTED for outcome in outcomes):
         in_vain = 0
-    elif outcomes == {CheckOutcome.HEALTHY}:
+    elif outcomes == {CheckOutcome.HEALTHY} and results.keys() >= set(job.instances):
         in_vain = min(in_vain + 1, IN_VAIN_MAX)
     return {"unchecked": 0, "unexplained": 0, "checks_in_vain": in_vain}
 
@@ -150,8 +166,7 @@ def continued(
         **hang_stops.explained(job, faulty),
         **with_cool_down(job, context),
         "attempts_counted": job.attempts_counted + 1,
-        "unchecked": job.attempt,
-        "unexplained": job.unexplained + (not faulty),
+        **without_check(job, faulty, context),
         "first_ends": tuple(end for end in job.first_ends if end.instance_id not in faulty),
         "repairing": (),
         "repairs": job.repairs + len(faulty),

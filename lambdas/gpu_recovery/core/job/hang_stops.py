@@ -3,9 +3,10 @@
 A stop counts because it may have been a false alarm, such as an unmarked evaluation. Two kinds of stop do not count:
 
 - The fault of an instance explains the hang (`explained`).
-- The activity of every rank confirms the hang, and the job had made progress since the stop before. A program that
+- The activity of every rank confirms the hang, and the job had got further than at any stop before. A program that
   only waits for something remote looks the same. So at most `CONFIRMED_MAX` stops are spared in this way, until the
-  stops are forgotten.
+  stops are forgotten. In the last attempt of a job every stop counts: with the longest timeout the program may get
+  over its wait.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.progress_timeout import are_hangs_forgotten
 from gpu_recovery.core.state_machine import DecisionContext
 
@@ -23,15 +25,16 @@ CONFIRMED_MAX = 6
 _CALM: dict[str, Any] = {"calm_s": 0, "calm_attempt": 0, "calm_run_s": 0}
 
 
-def backoffs(job: Job) -> int:
+def backoffs(job: Job, policy: RecoveryPolicy) -> int:
     """Return the number of stops for a hang that lengthen the next timeout."""
-    return job.hang_stops - job.hangs_confirmed
+    return job.hang_stops - (job.hangs_confirmed if job.attempts_left(policy) else 0)
 
 
 def counted(job: Job, event: events.ProgressStopped, context: DecisionContext) -> dict[str, Any]:
     """Return the changes of a stop for a hang."""
     ran_s = int((context.now - (job.running_at or context.now)).total_seconds())
-    has_advanced = event.progress is not None and (job.hang_progress is None or event.progress > job.hang_progress)
+    before, reached = job.hang_progress, event.progress
+    has_advanced = reached is not None and (before is None or reached > before)
     is_spared = event.confirmed and has_advanced and job.hangs_confirmed < CONFIRMED_MAX
     return {
         "hang_stops": job.hang_stops + 1,
@@ -39,7 +42,7 @@ def counted(job: Job, event: events.ProgressStopped, context: DecisionContext) -
         "hang_run_s": max(job.hang_run_s, ran_s),
         "hang_attempt": job.attempt,
         "hang_is_confirmed": is_spared,
-        "hang_progress": event.progress,
+        "hang_progress": reached if has_advanced else before,
         "hang_run_before_s": job.hang_run_s,
         **_CALM,
     }

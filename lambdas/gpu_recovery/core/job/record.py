@@ -293,7 +293,7 @@ class ListedJob:
     hang_is_confirmed: bool = False
     """Whether that stop is one of `hangs_confirmed`."""
     hang_progress: int | None = None
-    """Progress value at the last stop for a hang; None if there was no stop, or no value."""
+    """Furthest progress value at a stop for a hang; None if there was no stop, or no value."""
     hang_run_before_s: int = 0
     """`hang_run_s` before that stop."""
     calm_s: int = 0

@@ -223,7 +223,8 @@ def _after_end(job: Job, event: events.AllRanksStopped, context: DecisionContext
     after = all_stopped(stopped, event, context)
     remaining = tuple(command for command in stop_step.commands if not isinstance(command, commands.StopAttempt))
     changes = {**stop_step.changes, **after.changes}
-    if changes.pop("holding", False):  # every rank has ended, so no container is kept
+    changes.pop("holding", None)  # every rank has ended, so no container is kept
+    if stop_step.changes.get("holding"):
         changes.pop("let_go", None)
     return Step(
         after.status,
