@@ -47,7 +47,7 @@ PRODUCT: Mapping[str, tuple[Profile, Sequence[Production]]] = {
     "llama3 at 256 instances": (FACTS.profile("llama3").resized(256), LOOPS),
     "small": (FACTS.profile("small"), LOOPS),
     "llama3, 4 days": (FACTS.profile("llama3").shortened(4), (STANDBY, MEMORY)),
-    "rsc1, 4 days": (FACTS.profile("rsc1").shortened(4), (STANDBY,)),
+    "rsc1, 2 days": (FACTS.profile("rsc1").shortened(2), (STANDBY,)),
 }
 """Runs of the product's own loop and of its peers on the same failures, by name: the run, and the loops."""
 

@@ -36,7 +36,7 @@ HEAD = "| policy | ETTR | range | overhead | own way | recovery p50 | p90 | stop
 """Head of a table of policies."""
 MAIN_RUN = "llama3 at 256 instances"
 """Run of the product with a table of its own."""
-LARGE_RUNS = ("llama3, 4 days", "rsc1, 4 days")
+LARGE_RUNS = ("llama3, 4 days", "rsc1, 2 days")
 """Runs of the product on all instances of a profile, with 4 spares only."""
 
 

@@ -31,7 +31,7 @@ CELLS = {
     "bound with a copy in memory each minute": "每分钟在内存中保存一份副本时的界限",
     "llama3 at 256 instances": "256 台实例上的 llama3",
     "llama3, 4 days": "llama3，4 天",
-    "rsc1, 4 days": "rsc1，4 天",
+    "rsc1, 2 days": "rsc1，2 天",
     "each on top of those above": "每一项都在以上各项之上",
     "as it is": "现状",
     "a hang is noticed by missing progress": "由缺失的进度发现卡住",

@@ -170,11 +170,11 @@ def test_each_check_that_finds_nothing_doubles_the_failures_before_the_next() ->
     assert counts == [0, 1, 1, 1, 2, 2, 2, 2]
     gang.world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
     job = gang.world.job(gang.job_id)
-    assert (job.unexplained, job.checks_in_vain) == (0, 0)
+    assert (job.unexplained, job.checks_without_fault) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("results", "in_vain"),
+    ("results", "without_fault"),
     [
         ({"a": CheckOutcome.HEALTHY, "b": CheckOutcome.HEALTHY}, 2),
         ({"a": CheckOutcome.HEALTHY}, 1),
@@ -183,11 +183,13 @@ def test_each_check_that_finds_nothing_doubles_the_failures_before_the_next() ->
         ({"a": CheckOutcome.REBOOT, "b": CheckOutcome.HEALTHY}, 0),
     ],
 )
-def test_only_a_check_that_every_instance_passes_is_in_vain(results: dict[str, CheckOutcome], in_vain: int) -> None:
+def test_only_a_check_that_every_instance_passes_makes_the_next_rarer(
+    results: dict[str, CheckOutcome], without_fault: int
+) -> None:
     """An instance without an answer may be the faulty one."""
-    job = Job("sft-1", JobSpec("sft", 2, 8), NOW, NOW, instances=("a", "b"), unexplained=1, checks_in_vain=1)
+    job = Job("sft-1", JobSpec("sft", 2, 8), NOW, NOW, instances=("a", "b"), unexplained=1, checks_without_fault=1)
     told = {name: Checked(outcome, "", repairing=False) for name, outcome in results.items()}
-    assert checked_gang(job, told) == {"unchecked": 0, "unexplained": 0, "checks_in_vain": in_vain}
+    assert checked_gang(job, told) == {"unchecked": 0, "unexplained": 0, "checks_without_fault": without_fault}
 
 
 def test_a_stable_run_that_no_poll_saw_counts_all_the_same() -> None:
@@ -201,13 +203,13 @@ def test_a_stable_run_that_no_poll_saw_counts_all_the_same() -> None:
         gang.exits(ranks[-1])
         gang.settles()
     before = gang.world.job(gang.job_id)
-    assert (before.checks_in_vain, before.running_at is not None) == (1, True)
+    assert (before.checks_without_fault, before.running_at is not None) == (1, True)
     ran_s = (gang.world.timeline.now - before.running_at).total_seconds()  # type: ignore[operator]
     gang.world.let_pass(ADAPTIVE.stable_run_s + 5 - ran_s)
-    assert gang.world.job(gang.job_id).checks_in_vain == 1
+    assert gang.world.job(gang.job_id).checks_without_fault == 1
     gang.exits(gang.rank_elsewhere(*failed))
     after = gang.world.job(gang.job_id)
-    assert (after.unexplained, after.checks_in_vain) == (1, 0)
+    assert (after.unexplained, after.checks_without_fault) == (1, 0)
 
 
 @pytest.mark.parametrize(("by_chance", "counts"), [(0.09, [0, 1, 1, 1]), (0.11, [0, 0, 1, 1])])

@@ -41,8 +41,8 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 BY_CHANCE_MAX = 0.1
 """Failures that a gang has by chance within `stable_run_s`, at the published rate. From this number on two failures so
 soon may have two causes, so the third has the gang checked. These are gangs of about 740 instances."""
-IN_VAIN_MAX = 5
-"""Checks in vain that count. After them every 33rd failure has the gang checked, in a large gang every 65th."""
+WITHOUT_FAULT_MAX = 5
+"""Checks without a fault that count. After them every 33rd failure has the gang checked, in a large gang every 65th."""
 
 
 def why_gang_is_checked(job: Job, evidence: PassiveEvidence | None, context: DecisionContext) -> str:
@@ -75,7 +75,7 @@ def _failed_again(job: Job, context: DecisionContext) -> bool:
     rate_per_s = RATE_PER_1000_INSTANCE_DAYS / 1_000 / 86_400
     by_chance = len(job.instances) * rate_per_s * context.policy.stable_run_s
     first = 1 if by_chance < BY_CHANCE_MAX else 2
-    is_due = job.unexplained >= first * 2**job.checks_in_vain and job.unchecked < job.attempt
+    is_due = job.unexplained >= first * 2**job.checks_without_fault and job.unchecked < job.attempt
     return is_due and not is_stable(job, context)
 
 
@@ -91,23 +91,25 @@ def without_check(job: Job, faulty: Collection[str], context: DecisionContext) -
     return {
         "unchecked": job.attempt,
         "unexplained": (0 if is_first else job.unexplained) + (not faulty),
-        "checks_in_vain": 0 if is_first else job.checks_in_vain,
+        "checks_without_fault": 0 if is_first else job.checks_without_fault,
     }
 
 
 def checked_gang(job: Job, results: Mapping[str, events.Checked]) -> dict[str, Any]:
-    """Return the changes of a check of the whole gang. A check without an answer of each instance is not in vain.
+    """Return the changes of a check of the whole gang.
+
+    A check that an instance has not answered may have missed a fault.
 
     Args:
         job: the job before the check ended.
         results: the result of the check on each instance.
     """
-    outcomes, in_vain = {result.outcome for result in results.values()}, job.checks_in_vain
+    outcomes, without_fault = {result.outcome for result in results.values()}, job.checks_without_fault
     if any(outcome.blames_hardware or outcome is CheckOutcome.SUSPECTED for outcome in outcomes):
-        in_vain = 0
+        without_fault = 0
     elif outcomes == {CheckOutcome.HEALTHY} and results.keys() >= set(job.instances):
-        in_vain = min(in_vain + 1, IN_VAIN_MAX)
-    return {"unchecked": 0, "unexplained": 0, "checks_in_vain": in_vain}
+        without_fault = min(without_fault + 1, WITHOUT_FAULT_MAX)
+    return {"unchecked": 0, "unexplained": 0, "checks_without_fault": without_fault}
 
 
 def _why_by(job: Job, evidence: PassiveEvidence, context: DecisionContext) -> str:

@@ -278,7 +278,7 @@ class ListedJob:
     unexplained: int = 0
     """Failures without a faulty instance after which the job continued without a check of its gang, since the last
     check or stable run."""
-    checks_in_vain: int = 0
+    checks_without_fault: int = 0
     """Checks of the gang since the last stable run that found no faulty instance, without one between that did."""
     check_if_unused: str = ""
     """The instance on which the gang failed first. It is checked if the next attempt runs without it; "" for none."""

@@ -446,8 +446,8 @@ def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Ste
         changes |= remedy_outcomes.remedy_held(job) | hang_stops.after_stable_run(job, context)
     if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
-    if lasted and (job.unchecked or job.checks_in_vain):
-        changes |= {"unchecked": 0, "unexplained": 0, "checks_in_vain": 0}
+    if lasted and (job.unchecked or job.checks_without_fault):
+        changes |= {"unchecked": 0, "unexplained": 0, "checks_without_fault": 0}
     orders = (
         *unless_pending(job, commands.ObserveAttempt(job.attempt)),
         *(warm_spares.poke_if_missing(job, context) or poke_to_grow(job)),
