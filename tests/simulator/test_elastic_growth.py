@@ -140,6 +140,7 @@ def test_a_job_grows_onto_its_own_warm_spare() -> None:
     world.until(lambda: any(not one.runs for one in world.job(job_id).spares), "no warm spare", 900)
     loses_for_ever(world, job_id)
     runs_on(world, job_id, 2, 60)
+    world.until(lambda: len(spares(world, job_id)) == 1, "the warm spare does not run", 60)
     (spare,) = spares(world, job_id)
     before = len([call for call in world.calls("RunTask") if "--a" in call.given["startedBy"]])
     runs_on(world, job_id, 3, 2 * GROWS_AT_S)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core.job import hang_stops
 
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace
@@ -69,6 +70,13 @@ def test_earlier_failures_on_an_instance_are_no_report_of_its_agent() -> None:
     assert replayed_as_recorded(played, spares=0)[-1].depth == pytest.approx(unseen)
 
 
+@pytest.fixture
+def _unconfirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stop for a hang lengthens the limit of the next, as if the agents had confirmed none."""
+    monkeypatch.setattr(hang_stops, "CONFIRMED_MAX", 0)
+
+
+@pytest.mark.usefixtures("_unconfirmed")
 def test_a_fault_that_an_agent_reports_while_the_ranks_wait_is_replayed_as_a_hang() -> None:
     """The check of the report stops the gang, before any rank ends. It began longer before than other signs."""
     played = recorded(failure(0, 1, **HANG), failure(1, 3, **GPU, shows=Shows.HANG, depth=0.1))
@@ -78,6 +86,7 @@ def test_a_fault_that_an_agent_reports_while_the_ranks_wait_is_replayed_as_a_han
     assert found.shows is Shows.HANG and found.at_s == pytest.approx(3 * HOUR_S, abs=10.0)
 
 
+@pytest.mark.usefixtures("_unconfirmed")
 def test_a_gang_that_times_out_together_is_replayed_as_a_hang() -> None:
     """After some stops for hangs, the limit of progress is longer than the timeout of the collectives."""
     played = recorded(
