@@ -72,6 +72,23 @@ class Site:
         """Instance of a rank."""
         return self.world.job(self.job_id).instances[rank]
 
+    def fails_elsewhere(self, times: int) -> list[int]:
+        """Let the gang fail so often, each time first with another rank on another instance.
+
+        Returns:
+            After each failure the number of checks since the begin.
+        """
+        failed: list[str] = []
+        ranks: list[int] = []
+        counts = []
+        for _ in range(times):
+            ranks.append(self.rank_elsewhere(*failed, other_than=ranks))
+            failed.append(self.instance_of(ranks[-1]))
+            self.exits(ranks[-1])
+            self.settles()
+            counts.append(len(self.checks()))
+        return counts
+
 
 def site(nnodes: int = 4, spares: int = 1, policy: RecoveryPolicy = ADAPTIVE, **given: Any) -> Site:
     """A gang that has run for two minutes."""
@@ -143,30 +160,14 @@ def test_an_instance_with_a_sign_of_a_fault_is_the_only_one_that_is_checked() ->
 def test_a_second_failure_soon_after_has_the_whole_gang_checked(spares: int) -> None:
     """And a third may go without again, because the check has found no fault."""
     gang = site(spares=spares)
-    failed: list[str] = []
-    ranks: list[int] = []
-    counts = []
-    for _ in range(3):
-        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
-        failed.append(gang.instance_of(ranks[-1]))
-        gang.exits(ranks[-1])
-        gang.settles()
-        counts.append(len(gang.checks()))
+    counts = gang.fails_elsewhere(3)
     assert counts == [spares, spares + 4, 2 * spares + 4]
 
 
 def test_each_check_that_finds_nothing_doubles_the_failures_before_the_next() -> None:
     """A bug that comes back has no faulty instance. Before, every second failure took minutes of every GPU."""
     gang = site(nnodes=20, spares=0, policy=replace(ADAPTIVE, attempts_max=20))
-    failed: list[str] = []
-    ranks: list[int] = []
-    counts = []
-    for _ in range(8):
-        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
-        failed.append(gang.instance_of(ranks[-1]))
-        gang.exits(ranks[-1])
-        gang.settles()
-        counts.append(len(gang.checks()) // 20)
+    counts = [checks // 20 for checks in gang.fails_elsewhere(8)]
     assert counts == [0, 1, 1, 1, 2, 2, 2, 2]
     gang.world.let_pass(ADAPTIVE.stable_run_s + ADAPTIVE.poll_interval_s + 60)
     job = gang.world.job(gang.job_id)
@@ -195,19 +196,13 @@ def test_only_a_check_that_every_instance_passes_makes_the_next_rarer(
 def test_a_stable_run_that_no_poll_saw_counts_all_the_same() -> None:
     """Its failure comes after half an hour, and before the next poll."""
     gang = site(spares=0, policy=replace(ADAPTIVE, attempts_max=20))
-    failed: list[str] = []
-    ranks: list[int] = []
-    for _ in range(2):
-        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
-        failed.append(gang.instance_of(ranks[-1]))
-        gang.exits(ranks[-1])
-        gang.settles()
+    gang.fails_elsewhere(2)
     before = gang.world.job(gang.job_id)
     assert (before.checks_without_fault, before.running_at is not None) == (1, True)
     ran_s = (gang.world.timeline.now - before.running_at).total_seconds()  # type: ignore[operator]
     gang.world.let_pass(ADAPTIVE.stable_run_s + 5 - ran_s)
     assert gang.world.job(gang.job_id).checks_without_fault == 1
-    gang.exits(gang.rank_elsewhere(*failed))
+    gang.exits(gang.rank_elsewhere(*(end.instance_id for end in before.first_ends)))
     after = gang.world.job(gang.job_id)
     assert (after.unexplained, after.checks_without_fault) == (1, 0)
 
@@ -220,15 +215,7 @@ def test_in_a_gang_that_often_fails_by_chance_the_third_failure_has_it_checked(
     nnodes = 12
     stable_run_s = int(by_chance / (nnodes * RATE_PER_1000_INSTANCE_DAYS / 1_000 / 86_400))
     gang = site(nnodes=nnodes, spares=0, policy=replace(ADAPTIVE, attempts_max=20, stable_run_s=stable_run_s))
-    failed: list[str] = []
-    ranks: list[int] = []
-    found = []
-    for _ in counts:
-        ranks.append(gang.rank_elsewhere(*failed, other_than=ranks))
-        failed.append(gang.instance_of(ranks[-1]))
-        gang.exits(ranks[-1])
-        gang.settles()
-        found.append(len(gang.checks()) // nnodes)
+    found = [checks // nnodes for checks in gang.fails_elsewhere(len(counts))]
     assert found == counts
 
 

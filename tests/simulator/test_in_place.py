@@ -390,21 +390,6 @@ def test_a_task_that_the_launch_did_not_record_is_found_before_it_is_used_again(
     succeeds(world, job_id)
 
 
-def test_a_notice_for_one_instance_moves_only_its_rank() -> None:
-    """The other rank waits in its container, and a spare replaces the leaving instance. Nothing is counted."""
-    world, job_id = running(instances=3)
-    leaving = world.cluster.instances[world.job(job_id).instances[1]]
-    before, at = tasks(world, job_id), world.timeline.now
-    world.fleet.interrupt(leaving)
-    runs_again(world, job_id)
-    assert (world.timeline.now - at).total_seconds() < 30
-    job = world.job(job_id)
-    assert leaving.instance_id not in job.instances and len(tasks(world, job_id) & before) == 1
-    assert len(world.calls("StopTask")) == 1 and len(world.calls("RunTask")) == 3
-    assert (job.attempts_counted, sum(job.attempts_uncounted.values())) == (0, 1)
-    succeeds(world, job_id)
-
-
 def test_a_job_of_one_instance_leaves_it_with_its_container() -> None:
     """Nothing is left to hold."""
     world, job_id = running(nnodes=1)

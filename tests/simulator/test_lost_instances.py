@@ -1,21 +1,27 @@
-"""Instances that are gone without notice: the other ranks of the gang restart in their containers."""
+"""Instances that leave with or without notice: the other ranks of the gang restart in their containers."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.simulator.test_in_place import running, runs_again, succeeds, tasks
 
 
-def test_an_instance_that_is_gone_without_notice_moves_only_its_rank() -> None:
-    """EC2 terminated it. Before, ECS stopped every container of the gang and started it again."""
+@pytest.mark.parametrize(("loss", "stops"), [("interrupt", 1), ("terminate", 0)])
+def test_the_loss_of_one_instance_moves_only_its_rank(loss: str, stops: int) -> None:
+    """The other rank waits in its container, and a spare replaces the instance. Nothing is counted.
+
+    `interrupt` is the notice of a Spot instance. `terminate` comes without notice: before, ECS stopped every container.
+    """
     world, job_id = running(instances=3)
-    gone = world.cluster.instances[world.job(job_id).instances[1]]
+    lost = world.cluster.instances[world.job(job_id).instances[1]]
     before, at = tasks(world, job_id), world.timeline.now
-    world.fleet.terminate(gone)
+    getattr(world.fleet, loss)(lost)
     runs_again(world, job_id)
     assert (world.timeline.now - at).total_seconds() < 30
     job = world.job(job_id)
-    assert gone.instance_id not in job.instances and len(tasks(world, job_id) & before) == 1
-    assert not world.calls("StopTask") and len(world.calls("RunTask")) == 3
+    assert lost.instance_id not in job.instances and len(tasks(world, job_id) & before) == 1
+    assert len(world.calls("StopTask")) == stops and len(world.calls("RunTask")) == 3
     assert (job.attempts_counted, sum(job.attempts_uncounted.values())) == (0, 1)
     succeeds(world, job_id)
 

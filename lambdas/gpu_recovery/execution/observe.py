@@ -69,7 +69,6 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
             progress=hang.progress,
             confirmed=confirmed,
         )
-
     return suspected_hang(context.store, context.policy, job, plan, context.now)
 
 
