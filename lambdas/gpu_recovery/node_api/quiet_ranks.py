@@ -1,8 +1,8 @@
 """Quiet ranks in an agent report: what a heartbeat keeps of them, and the event that brings the poll forward.
 
 The event comes only if `policy.hang_without_progress` asks for it. As for stalls (`stalls.py`), the agents of the first
-ranks tell it, and the poll asks about every rank. The heartbeat keeps the activity in any case: it may confirm a hang
-that the progress reports show.
+ranks tell it, and the poll asks about every rank. The heartbeat keeps the activity if the policy reads evidence: it may
+confirm a hang that the progress reports show.
 """
 
 from __future__ import annotations
