@@ -122,7 +122,7 @@ def build_recovery(
     if costs is None:
         return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption)
     meter = aws.lives.meter = Meter(aws.timeline, costs, aws.lives.kill)
-    actions.ecs.for_each = meter.each
+    actions.ecs.for_each = actions.ec2.for_each = meter.each
     return Recovery(
         effects,
         actions,

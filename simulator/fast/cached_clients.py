@@ -76,7 +76,8 @@ class CachedEc2(ModelEc2):
 
     def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
         """Return the state of each instance that EC2 knows, by id."""
-        self.invocations.call("DescribeInstances", ceil(len(instance_ids) / FILTER_VALUES_MAX))
+        calls = range(ceil(len(instance_ids) / FILTER_VALUES_MAX))
+        self.for_each(lambda call: self.invocations.call("DescribeInstances"), calls)
         with self.invocations.free_of_charge():
             return self.cache.instances(instance_ids, super().describe)
 

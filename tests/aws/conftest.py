@@ -103,9 +103,10 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 @pytest.fixture
 def ec2(monkeypatch: pytest.MonkeyPatch) -> Ec2:
-    """The wrapper whose calls are all stubbed."""
+    """The wrapper whose calls are all stubbed. A stub answers in order, so the calls are made in order, too."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Ec2, "each", lambda self, work, items: [work(item) for item in items])
     return Ec2(("team", "healed"), lambda: NOW)
 
 

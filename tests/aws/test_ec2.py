@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Barrier
 from typing import Any
 
 import boto3
@@ -54,6 +55,24 @@ def test_machines_are_asked_for_by_filter(ec2: Ec2, told: Stubber) -> None:
         "i-2": Ec2InstanceState.RUNNING,
         "i-200": Ec2InstanceState.STOPPED,
     }
+
+
+def test_the_instances_of_a_large_gang_are_described_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of eleven calls waits until all eleven are under way. In sequence, the first would break the barrier."""
+    together = Barrier(11)
+
+    class Client:
+        def get_paginator(self, operation: str) -> Client:
+            assert operation == "describe_instances"
+            return self
+
+        def paginate(self, Filters: Any) -> Any:
+            together.wait(timeout=60)
+            return [reserved(*(shown(name) for name in Filters[0]["Values"]))]
+
+    wrapper, ids = Ec2(("team", "healed"), lambda: NOW), [f"i-{n}" for n in range(2_048)]
+    monkeypatch.setitem(vars(wrapper), "client", Client())
+    assert list(wrapper.describe(ids)) == ids
 
 
 @pytest.mark.parametrize("state", Ec2InstanceState)

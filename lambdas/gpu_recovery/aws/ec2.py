@@ -6,7 +6,7 @@ a filter for instance ids. A call with ids fails as a whole if EC2 no longer kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
 from gpu_recovery.aws.clients import NO_RETRIES, client, is_no_answer
 from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.aws.parallel_calls import in_parallel
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.ports.errors import OutcomeUnknown
@@ -87,15 +88,24 @@ class Ec2:
     # -- reads ---------------------------------------------------------------------------------------------------------
 
     def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
-        """Return the EC2 state of these instances by id. Instances that EC2 no longer knows are left out."""
-        instances: dict[str, Ec2Instance] = {}
-        for ids in _chunks(instance_ids, FILTER_VALUES_MAX):
-            pages = self.client.get_paginator("describe_instances").paginate(
-                Filters=[{"Name": "instance-id", "Values": ids}]
-            )
-            entries = [entry for page in pages for group in page["Reservations"] for entry in group["Instances"]]
-            instances |= {str(entry["InstanceId"]): self._ec2_instance(entry) for entry in entries}
-        return instances
+        """Return the EC2 state of these instances by id. Instances that EC2 no longer knows are left out.
+
+        The calls run in parallel: the launch of a large gang waits for all of them.
+        """
+        if not instance_ids:
+            return {}
+        paginator = self.client.get_paginator("describe_instances")
+
+        def ask(ids: list[str]) -> list[Mapping[str, Any]]:
+            pages = paginator.paginate(Filters=[{"Name": "instance-id", "Values": ids}])
+            return [entry for page in pages for group in page["Reservations"] for entry in group["Instances"]]
+
+        answers = self.each(ask, _chunks(instance_ids, FILTER_VALUES_MAX))
+        return {str(entry["InstanceId"]): self._ec2_instance(entry) for entries in answers for entry in entries}
+
+    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Call `work` for each item, in parallel. Return the results in the order of the items."""
+        return in_parallel(work, items)
 
     def _ec2_instance(self, entry: Mapping[str, Any]) -> Ec2Instance:
         tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}

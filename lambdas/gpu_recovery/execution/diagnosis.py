@@ -94,5 +94,7 @@ def diagnose_attempt(context: ExecutionContext, job: Job, attempt: int, log_tail
     plan = context.store.load_plan(job.job_id, attempt)
     if plan is None:
         return None
-    collected = evidence.collect_evidence(context.store, log_tail, context.policy, job, plan, context.now)
+    collected = evidence.collect_evidence(
+        context.store, log_tail, context.policy, job, plan, context.now, context.for_each
+    )
     return evidence.diagnosis_result_of(collected, collected.diagnosis(context.policy, context.now), plan)

@@ -45,6 +45,7 @@ from gpu_recovery.core.progress_timeout import progress_timeout
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
+from gpu_recovery.execution.context import ForEach, sequentially
 from gpu_recovery.execution.hang_detection import newest_by_reporter
 from gpu_recovery.ports.heartbeats import HeartbeatStore
 from gpu_recovery.ports.store import Store
@@ -121,7 +122,13 @@ def thresholds_of(policy: RecoveryPolicy, stalled_s: float | None = None) -> Thr
 
 
 def collect_evidence(
-    store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime
+    store: Store,
+    log_tail: LogTail,
+    policy: RecoveryPolicy,
+    job: Job,
+    plan: Plan,
+    now: datetime,
+    for_each: ForEach = sequentially,
 ) -> Evidence:
     """Collect the evidence of one attempt of `job`.
 
@@ -133,7 +140,7 @@ def collect_evidence(
     buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
     not_output = tuple(report for report in received if not isinstance(report, Written))
-    output, unread = _output_of_ranks(log_tail, job, plan, _output_tails(received, plan))
+    output, unread = _output_of_ranks(log_tail, job, plan, _output_tails(received, plan), for_each)
     logs = tuple(found for rank, lines in output.items() for found in log_findings(rank, lines, plan, now))
     reports = (
         *not_output,
@@ -148,7 +155,8 @@ def collect_evidence(
     quoted = error_line(output.get(_failed_first(job, plan), ()))
     topology = topology_of(plan, instances, not_output, job.spec.env.get(ROLE_VARIABLE, ""))
     told = [report for report in not_output if isinstance(report, ProgressReport) and report.value is not None]
-    stalled_s = progress_timeout(newest_by_reporter(told), policy, job.spec.progress_timeout_s).seconds
+    newest, hung = newest_by_reporter(told), job.hang_attempt == plan.attempt
+    stalled_s = progress_timeout(newest, policy, job.spec.progress_timeout_s, confirmed=hung).seconds
     return Evidence(reports, topology, unread, History(lemons), quoted, stalled_s)
 
 
@@ -357,7 +365,7 @@ def _failed_first(job: Job, plan: Plan) -> int:
 
 
 def _output_of_ranks(
-    log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]]
+    log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]], for_each: ForEach
 ) -> tuple[dict[int, Sequence[str]], dict[int, str]]:
     """Return the last lines of ranks, and the reason for each log that could not be read, both by rank.
 
@@ -368,8 +376,16 @@ def _output_of_ranks(
     ranks = [rank for rank in dict.fromkeys((first, *range(LOGS_MAX))) if rank < len(plan.task_ids)][:LOGS_MAX]
     lines: dict[int, Sequence[str]] = {}
     unread: dict[int, str] = {}
+    tails: dict[int, Sequence[str] | str] = {}
+
+    def read(rank: int) -> None:
+        task_id = plan.task_ids[rank]
+        tails[rank] = log_tail(job, task_id, LOG_LINES_PER_RANK) if task_id else "it never had a task"
+
+    for_each(read, ranks[:1])  # creates the clients, which parallel reads would do once each
+    for_each(read, ranks[1:])
     for rank in ranks:
-        tail = log_tail(job, plan.task_ids[rank], LOG_LINES_PER_RANK) if plan.task_ids[rank] else "it never had a task"
+        tail = tails[rank]
         if isinstance(tail, str) and rank not in written:
             unread[rank] = tail
         elif not isinstance(tail, str) and (own := lines_of_attempt(tail, plan.attempt)):
