@@ -17,7 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery.core.hang_signals import rank_limit_s, signs_of_hang
+from gpu_recovery.core.hang_signals import is_confirmed, rank_limit_s, signs_of_hang
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.rank_activity import RankActivity, activity_of, activity_text
 from gpu_recovery_agent.sensors.activity_history import ActivityHistory, Sample
 
@@ -30,6 +31,8 @@ JOBS, JOB_DAYS = 36, 10
 below one false alarm per 1,000 job-days. They take about eight minutes of processor time."""
 LOOKS_LIKE_A_HANG = "waits of all ranks for a remote service, 3 to 5 minutes every 2 hours"
 """The course that raises alarms by the rule. It is not in the rate of all other courses."""
+CONFIRMED_S = float(RecoveryPolicy().progress_timeout_min_s)
+"""Shortest progress timeout, in seconds."""
 CHANCE = 0.05
 """Chance that the true rate is above the bound."""
 OTHER_FAILURE_S = (6 * 3_600.0, 18 * 3_600.0)
@@ -49,13 +52,16 @@ PHASES = ("training", "checkpoint", "evaluation", "spinning kernel", "sleep")
 class Gang:
     """The histories of a gang, and the notices: one for each time in which every rank is quiet without a break.
 
-    `clock_s` counts also the training that is left out.
+    `clock_s` counts also the training that is left out. `confirmed` counts the times in which the activity of every rank
+    confirmed a hang after `CONFIRMED_S` without progress, as for a job that reports progress.
     """
 
     histories: list[ActivityHistory] = field(default_factory=lambda: [ActivityHistory() for _ in range(RANKS)])
     notices: int = 0
     clock_s: float = 0.0
+    confirmed: int = 0
     _is_told: bool = False
+    _is_confirmed: bool = False
 
     def add(self, samples: list[Sample]) -> None:
         """Add a sample of each rank, and judge the gang."""
@@ -64,16 +70,22 @@ class Gang:
         self.clock_s += samples[0].seconds
         first = reported(self.histories[0])
         if first is None or first.quiet_s == 0:
-            self._is_told = False
-        elif not self._is_told and first.quiet_s >= rank_limit_s(first):
-            ranks = {rank: reported(history) for rank, history in enumerate(self.histories)}
-            if signs_of_hang(ranks) is not None:
+            self._is_told = self._is_confirmed = False
+            return
+        if not self._is_confirmed and first.quiet_s >= CONFIRMED_S:
+            self._is_confirmed = is_confirmed(self._ranks(), first.quiet_s)
+            self.confirmed += self._is_confirmed
+        if not self._is_told and first.quiet_s >= rank_limit_s(first):
+            if signs_of_hang(self._ranks()) is not None:
                 self.notices, self._is_told = self.notices + 1, True
+
+    def _ranks(self) -> dict[int, RankActivity | None]:
+        return {rank: reported(history) for rank, history in enumerate(self.histories)}
 
     def restarted(self) -> Gang:
         """Return the gang in its next attempt. Its agents remember the longest pause of the job."""
         histories = [ActivityHistory(history.pause_s, history) for history in self.histories]
-        return Gang(histories, self.notices, self.clock_s)
+        return Gang(histories, self.notices, self.clock_s, self.confirmed)
 
 
 def reported(history: ActivityHistory) -> RankActivity | None:
@@ -94,8 +106,8 @@ class _Shortened:
             yield Segment(segment.phase, segment.seconds - cut_s)
 
 
-def false_alarms(course: Course, seed: int) -> int:
-    """Return the notices of one job that never hangs, in `JOB_DAYS` days."""
+def healthy_job(course: Course, seed: int) -> Gang:
+    """Return the gang of one job that never hangs, after `JOB_DAYS` days."""
     drawn, gang = random.Random(f"job {seed}"), Gang()
     attempt = 0
     while gang.clock_s < JOB_DAYS * DAY_S:
@@ -109,7 +121,7 @@ def false_alarms(course: Course, seed: int) -> int:
             gang.clock_s += cut[0].left_out_s
             cut[0].left_out_s = 0.0
         gang = gang.restarted()
-    return gang.notices
+    return gang
 
 
 def notice_s(hang: Phase, seed: int, course: Course) -> float:
@@ -192,7 +204,8 @@ def figures(jobs: int = JOBS) -> dict[str, Any]:
     Args:
         jobs: number of jobs of each course. Each trains for `JOB_DAYS` days.
     """
-    alarms = {name: sum(false_alarms(course, seed) for seed in range(jobs)) for name, course in COURSES.items()}
+    gangs = {name: [healthy_job(course, seed) for seed in range(jobs)] for name, course in COURSES.items()}
+    alarms = {name: sum(gang.notices for gang in of_course) for name, of_course in gangs.items()}
     job_days = jobs * JOB_DAYS
     others = {name: count for name, count in alarms.items() if name != LOOKS_LIKE_A_HANG}
     other_alarms, other_days = sum(others.values()), job_days * len(others)
@@ -204,6 +217,7 @@ def figures(jobs: int = JOBS) -> dict[str, Any]:
     return {
         "job_days_of_each_course": job_days,
         "false_alarms": alarms,
+        "confirmed": {name: sum(gang.confirmed for gang in of_course) for name, of_course in gangs.items()},
         "false_alarms_per_1000_job_days": {name: round(1_000 * count / job_days, 1) for name, count in alarms.items()},
         "other_courses": {
             "courses": len(others),

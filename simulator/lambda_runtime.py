@@ -92,6 +92,8 @@ class LambdaRuntime:
         self.failures: list[tuple[str, Exception]] = []
         self.asleep: dict[str, datetime] = {}
         """Functions that the clock does not trigger, each with the end of that time."""
+        self.poke_s: float = POKE_S
+        """Seconds from a message in the scheduler's queue to the scheduler."""
         self._poke_keys: dict[str, datetime] = {}
         self.asked: dict[str, int] = {}
         """The hops of the messages in the scheduler's queue, by deduplication id."""
@@ -211,7 +213,7 @@ class LambdaRuntime:
             return
         self._poke_keys[key] = now
         self.asked[key] = hops
-        self.world.timeline.after(POKE_S, self._woken_by_a_poke)
+        self.world.timeline.after(self.poke_s, self._woken_by_a_poke)
 
     @contextmanager
     def messages(self) -> Iterator[dict[str, int]]:

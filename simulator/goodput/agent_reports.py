@@ -253,6 +253,12 @@ class QuietAgents(Agents):
     def _seen_faults(self, instance: ModelInstance) -> dict[str, GpuFault]:
         return super()._seen_faults(instance) if self.observed.is_reported(instance.instance_id) else {}
 
+    def _with_activity(self, agent: Any) -> Iterator[RunningRank]:
+        """Yield the ranks with their activity while their gang stands still. Before, nothing depends on it."""
+        texts = self._activities(agent.ranks.values(), self.world.timeline.now)
+        for rank in agent.ranks.values():
+            yield replace(rank, activity=texts.get(str(rank.log_id), ""))
+
     def _progress(self, instance: ModelInstance, agent: Any) -> Iterator[ReceivedObservation]:
         """Yield the progress of a rank only in a stall. Otherwise nothing would be done about the report."""
         for rank in agent.ranks.values():

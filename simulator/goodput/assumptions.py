@@ -135,6 +135,7 @@ class Conditions:
     exit_s: float
     hang_s: float
     event_s: float
+    wake_s: float
     leave_s: float
     calls_burst: float
     calls_per_s: float

@@ -28,6 +28,7 @@ from simulator.goodput.policy import InstanceReboot, PolicyRun
 from simulator.goodput.quiet_hours import QuietHours
 from simulator.goodput.trainer import Trainer
 from simulator.invocations import Effect
+from simulator.lambda_runtime import WAKE
 from simulator.world import World
 
 GROUP = "training"
@@ -165,7 +166,7 @@ class Production:
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
             policy=policy,
-            delivery=lambda envelope: (conditions.event_s,),
+            delivery=lambda envelope: (conditions.wake_s if envelope["detail-type"] == WAKE else conditions.event_s,),
             timings=timings(conditions, self.level),
             costs=costs(conditions),
             nemesis=observer,
@@ -175,6 +176,7 @@ class Production:
             seed=f"goodput/{profile.name}/{trace.seed}",
             instance_ids=instance_ids,
         )
+        world.functions.poke_s = conditions.wake_s
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)
         trainer.stands_by = self.stands_by

@@ -62,6 +62,26 @@ def test_stops_for_a_hang_lengthen_it_up_to_the_longest() -> None:
     assert progress_timeout([floor], POLICY, None, 1).reason == "the limit is 60 s, and 1 stop(s) for a hang before"
 
 
+@pytest.mark.parametrize(
+    ("report", "policy", "seconds"),
+    [
+        ({}, {}, 60.0),
+        ({"step_s": 20.0}, {}, 80.0),
+        ({"step_s": 20.0, "slowest_s": 60.0}, {}, 120.0),
+        ({"step_s": 20.0}, {"progress_timeout_confirmed_steps": 8}, 160.0),
+        ({"step_s": 20.0}, {"progress_timeout_confirmed_steps": 100}, 160.0),
+        ({"step_s": 20.0, "steps": 3}, {}, 900.0),
+        ({"step_s": 20.0, "paused": "evaluation"}, {}, 900.0),
+    ],
+)
+def test_a_confirmed_hang_takes_fewer_steps(report: dict[str, object], policy: dict[str, int], seconds: float) -> None:
+    """The floor, the longest step and the first steps count as before. More steps than without the agents do not."""
+    newest, setting = [replace(REPORT, **report)], replace(POLICY, **policy)
+    assert progress_timeout(newest, setting, confirmed=True).seconds == seconds
+    assert progress_timeout(newest, setting, 30, confirmed=True).seconds == 30.0
+    assert progress_timeout(newest, setting, hang_stops=1, confirmed=True).seconds == min(900.0, 4 * seconds)
+
+
 def test_the_setting_of_the_job_and_a_shorter_one_of_the_policy_win() -> None:
     """A user knows the program."""
     assert progress_timeout([REPORT], POLICY, own_s=20, hang_stops=5).seconds == 20.0

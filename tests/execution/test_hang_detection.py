@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from gpu_recovery.core.diagnosis.observations import ProgressReport
@@ -135,6 +136,36 @@ def test_the_limit_of_the_job_and_its_earlier_hangs_count(api: Api) -> None:
         assert (find_hang(store, policy, mine, plan(), later(400)) is not None) is hangs
 
 
+@pytest.mark.parametrize(
+    ("unchanged_s", "confirmed", "limit"),
+    [
+        (78.0, True, None),
+        (79.0, True, "80 s: 4 steps of 20.0 s, because the node agents see every rank wait"),
+        (79.0, False, None),
+        (159.0, True, "160 s: 8 steps of 20.0 s"),
+        (159.0, False, "160 s: 8 steps of 20.0 s"),
+    ],
+)
+def test_agents_that_confirm_the_hang_shorten_the_limit(
+    api: Api, unchanged_s: float, confirmed: bool, limit: str | None
+) -> None:
+    """They are asked about the time since the last progress, and only once the shorter limit is over."""
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=NOW)
+    for rank in (0, 1):
+        report = told(399, unchanged_s, rank=rank, step_s=20.0, slowest_s=21.0)
+        api.functions.store.add_observations(JOB, 1, report.instance_id, [report])
+    asked: list[float] = []
+
+    def is_confirmed(since: datetime) -> bool:
+        asked.append((later(400) - since).total_seconds())
+        return confirmed
+
+    hang = find_hang(api.functions.store, loop(api).policy, api.functions.job(), plan(), later(400), is_confirmed)
+    assert (sentence_of(hang) or "").partition("the limit is ")[2] == (limit or "")
+    assert asked == ([] if unchanged_s == 78.0 else [unchanged_s + 1])
+    assert hang is None or hang.confirmed is confirmed
+
+
 def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
     """The attempt before got over an evaluation of 50 s, so this attempt may evaluate as well."""
     store = api.functions.store
@@ -150,12 +181,17 @@ def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
         assert (said is not None) is hangs, said
 
 
-def test_what_counts_as_a_stall_in_the_diagnosis_follows_the_step_times_too(api: Api) -> None:
-    """A gang that is stopped after a minute has stood still for long enough to say so."""
-    found(api, told(395, 70.0), told(395, 70.0, rank=1))
-    context = loop(api)
-    evidence = collect_evidence(context.store, lambda *_: (), context.policy, api.functions.job(), plan(), later(400))
-    assert thresholds_of(context.policy, evidence.stalled_s).stalled_s == 60.0
+@pytest.mark.parametrize(
+    ("step_s", "hang_attempt", "stalled_s"), [(2.0, 0, 60.0), (20.0, 0, 160.0), (20.0, 1, 80.0), (20.0, 7, 160.0)]
+)
+def test_what_counts_as_a_stall_in_the_diagnosis_follows_the_step_times_too(
+    api: Api, step_s: float, hang_attempt: int, stalled_s: float
+) -> None:
+    """A gang that is stopped as hung has stood still for long enough to say so."""
+    found(api, told(395, 70.0, step_s=step_s), told(395, 70.0, rank=1, step_s=step_s))
+    context, stopped = loop(api), replace(api.functions.job(), hang_attempt=hang_attempt)
+    evidence = collect_evidence(context.store, lambda *_: (), context.policy, stopped, plan(), later(400))
+    assert thresholds_of(context.policy, evidence.stalled_s).stalled_s == stalled_s
     assert thresholds_of(context.policy).stalled_s == 900.0
 
 

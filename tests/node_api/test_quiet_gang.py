@@ -142,6 +142,8 @@ class Gang:
         issued = [issue(tokens, NODE_KEY, node.instance_id, NOW, "a test", AskedToken()) for node in nodes]
         self._agents = [Agent(functions, Ear(), tokens, one) for one in issued]
         self.step, self.silent = 0, frozenset[int]()
+        self.observations: Callable[[int, int], list[dict[str, Any]]] = lambda rank, step: []
+        """The progress reports of a rank at a step."""
 
     def does(self, *ranks: Does, seconds: int, is_reported: bool = True) -> Job:
         """What each rank does for so long: the first value for rank 0, the last for all further ranks."""
@@ -150,6 +152,7 @@ class Gang:
             self.functions.now = later(self.step * STEP_S)
             for rank, (node, agent) in enumerate(zip(self.nodes, self._agents, strict=True)):
                 report = node.does(ranks[min(rank, len(ranks) - 1)], self._patch)
+                report["diagnosis"] = self.observations(rank, self.step)
                 if rank in self.silent or not is_reported:
                     continue
                 answer = agent.call(REPORTS, report)
@@ -166,11 +169,11 @@ class Gang:
 
 
 @pytest.fixture
-def gang(functions: Functions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Gang]:
-    """A running gang of three under the policy `hang_without_progress`."""
+def gang(functions: Functions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gang]:
+    """A running gang of three under the policy `hang_without_progress`, and further settings."""
 
-    def made(action: str = "notify") -> Gang:
-        monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"hang_without_progress": action}))
+    def made(action: str = "notify", **settings: Any) -> Gang:
+        monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"hang_without_progress": action, **settings}))
         functions.chill()
         there = launched(world=RANKS)
         fields: dict[str, Any] = {

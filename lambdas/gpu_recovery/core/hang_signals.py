@@ -120,13 +120,18 @@ def is_confirmed(ranks: Mapping[int, RankActivity | None], stalled_s: float) -> 
         stalled_s: seconds since the last progress.
     """
     return bool(ranks) and all(
-        activity is not None and activity.quiet_s >= CONFIRMED_SHARE * stalled_s and _confirms(activity)
-        for activity in ranks.values()
+        activity is not None and rank_confirms(activity, stalled_s) for activity in ranks.values()
     )
 
 
-def _confirms(activity: RankActivity) -> bool:
-    """Return whether a quiet rank waits in a kernel, or is idle, beyond doubt."""
+def rank_confirms(activity: RankActivity, stalled_s: float) -> bool:
+    """Return whether a rank has been quiet for long enough, and waits in a kernel, or is idle, beyond doubt.
+
+    Args:
+        stalled_s: seconds since the last progress.
+    """
+    if activity.quiet_s < CONFIRMED_SHARE * stalled_s:
+        return False
     state = rank_state(activity)
     if state is RankState.SPINS:
         return (activity.power_w or 0.0) < CONFIRMED_POWER * (activity.usual_power_w or 0.0)

@@ -170,6 +170,8 @@ class RecoveryPolicy:
     """Lower bound in seconds of the timeout that follows from the step times of a job."""
     progress_timeout_steps: int = 8
     """Median steps without progress after which a job counts as hung, between the two bounds."""
+    progress_timeout_confirmed_steps: int = 4
+    """As `progress_timeout_steps`, if the node agents see every rank wait. The smaller of the two applies then."""
     timeout_order: TimeoutOrder = TimeoutOrder.WARN
     """What follows if a timeout of a job is longer than one around it: nothing, a warning, or a refused submission.
 

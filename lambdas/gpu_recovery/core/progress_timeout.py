@@ -3,7 +3,8 @@
 The timeout follows the step times that the ranks report (docs/hangs.md). It is the largest of three times:
 
 - The first is `progress_timeout_min_s` of the policy.
-- The second is `progress_timeout_steps` times the median step.
+- The second is `progress_timeout_steps` times the median step, or `progress_timeout_confirmed_steps` times if the
+  activity of every rank confirms the hang (`hang_signals.is_confirmed`).
 - The third is `SLOWEST_FACTOR` times the longest step of this attempt and of the last attempts.
 
 It is never longer than `progress_timeout_s`, which alone applies while the step times are not known: in the first steps
@@ -63,6 +64,8 @@ def progress_timeout(
     own_s: int | None = None,
     hang_stops: int = 0,
     former_slowest_s: float = 0.0,
+    *,
+    confirmed: bool = False,
 ) -> ProgressTimeout:
     """Return the progress timeout of a gang.
 
@@ -72,11 +75,13 @@ def progress_timeout(
         own_s: the timeout in the specification of the job; None if it has none.
         hang_stops: number of stops of the job for a hang that count (`job/hang_stops.py`).
         former_slowest_s: longest step of the former attempts.
+        confirmed: whether the activity of the ranks confirms the hang.
     """
     if own_s is not None:
         return ProgressTimeout(float(own_s), f"the job allows {own_s} s")
     most = ProgressTimeout(float(policy.progress_timeout_s), f"the limit is {policy.progress_timeout_s} s")
-    of_processes = [_of_process(report, policy, former_slowest_s) for report in newest]
+    steps = _steps(policy, confirmed)
+    of_processes = [_of_process(report, policy, steps, former_slowest_s) for report in newest]
     if not of_processes or None in of_processes:
         return most
     longest = max((limit for limit in of_processes if limit is not None), key=lambda limit: limit.seconds)
@@ -96,20 +101,28 @@ def are_hangs_forgotten(hang_run_s: float, ran_s: float, policy: RecoveryPolicy)
     return ran_s >= max(float(policy.stable_run_s), FORGET_FACTOR * hang_run_s)
 
 
-def _of_process(report: ProgressReport, policy: RecoveryPolicy, former_slowest_s: float) -> ProgressTimeout | None:
+def _steps(policy: RecoveryPolicy, confirmed: bool) -> int:
+    """Return the median steps without progress that make a hang."""
+    least = min(policy.progress_timeout_steps, policy.progress_timeout_confirmed_steps)
+    return least if confirmed else policy.progress_timeout_steps
+
+
+def _of_process(
+    report: ProgressReport, policy: RecoveryPolicy, steps: int, former_slowest_s: float
+) -> ProgressTimeout | None:
     """Return the timeout of one process; None if its step times say nothing about the present phase."""
     if report.paused or report.steps is None or report.step_s is None or report.slowest_s is None:
         return None
     if report.steps < STEPS_MIN:
         return None
     least = float(policy.progress_timeout_min_s)
-    by_median = policy.progress_timeout_steps * report.step_s
+    by_median = steps * report.step_s
     by_slowest = SLOWEST_FACTOR * max(report.slowest_s, former_slowest_s)
     seconds = max(least, by_median, by_slowest)
     if seconds == least:
         told = f"the limit is {least:.0f} s"
     elif seconds == by_median:
-        told = f"the limit is {seconds:.0f} s: {policy.progress_timeout_steps} steps of {report.step_s:.1f} s"
+        told = f"the limit is {seconds:.0f} s: {steps} steps of {report.step_s:.1f} s"
     else:
         told = f"the limit is {seconds:.0f} s: {SLOWEST_FACTOR:g} times its longest step"
     return ProgressTimeout(seconds, told)

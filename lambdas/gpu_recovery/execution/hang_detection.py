@@ -7,7 +7,7 @@ RUNNING. The preset `classic` switches hang detection off. A rank that reports a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from gpu_recovery.core.attempt import Plan
@@ -17,7 +17,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
 from gpu_recovery.core.liveness import is_fresh
 from gpu_recovery.core.policy import RecoveryPolicy, duration
-from gpu_recovery.core.progress_timeout import FORMER_MAX, progress_timeout
+from gpu_recovery.core.progress_timeout import FORMER_MAX, ProgressTimeout, progress_timeout
 from gpu_recovery.ports.heartbeats import HeartbeatStore
 from gpu_recovery.ports.store import ObservationStore, Store
 
@@ -33,18 +33,31 @@ class Hang:
     sentence: why the attempt counts as hung.
     since: time of its last progress.
     progress: the furthest progress value of a rank, as a whole number; None if no rank reports progress.
+    confirmed: whether the activity of every rank shows a hang, too.
     """
 
     sentence: str
     since: datetime
     progress: int | None = None
+    confirmed: bool = False
 
 
-def find_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Hang | None:
+def find_hang(
+    store: Store,
+    policy: RecoveryPolicy,
+    job: Job,
+    plan: Plan,
+    now: datetime,
+    is_confirmed: Callable[[datetime], bool] = lambda since: False,
+) -> Hang | None:
     """Return the hang of a running attempt; None if it does not count as hung.
 
-    A job that reports progress is judged by its progress alone, another job by the idleness of its GPUs. The first
-    rank's instance is read first, so that a program that never reports progress costs two reads.
+    A job that reports progress is judged by its progress, another job by the idleness of its GPUs. The first rank's
+    instance is read first, so that a program that never reports progress costs two reads.
+
+    Args:
+        is_confirmed: whether the activity of every rank shows a hang since the time of the last progress. It is asked
+            only about a gang that has made no progress for the shorter timeout of confirmed hangs.
 
     Returns:
         None if a rank makes progress, or if the newest progress report is older than `heartbeat_stale_s`.
@@ -59,15 +72,23 @@ def find_hang(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: d
     latest_age_s = now.timestamp() - max(report.at_s for report in progress)
     newest, own_s = newest_by_reporter(progress), job.spec.progress_timeout_s
     stops = backoffs(job, policy)
-    limit = progress_timeout(newest, policy, own_s, stops)
-    if stalled_s < limit.seconds or latest_age_s > policy.heartbeat_stale_s:
+    least = progress_timeout(newest, policy, own_s, stops, confirmed=True)
+    if stalled_s < least.seconds or latest_age_s > policy.heartbeat_stale_s:
         return None
-    limit = progress_timeout(newest, policy, own_s, stops, _former_slowest_s(store, job, plan))
+    slowest_s = _former_slowest_s(store, job, plan)
+    least = progress_timeout(newest, policy, own_s, stops, slowest_s, confirmed=True)
+    if stalled_s < least.seconds:
+        return None
+    limit = progress_timeout(newest, policy, own_s, stops, slowest_s)
+    since = now - timedelta(seconds=stalled_s)
+    confirmed = is_confirmed(since)
     if stalled_s < limit.seconds:
-        return None
+        if not confirmed:
+            return None
+        limit = ProgressTimeout(least.seconds, f"{least.reason}, because the node agents see every rank wait")
     sentence = f"no rank has made progress for {stalled_s:.0f} s, although its instances report; {limit.reason}"
     furthest = max(report.value for report in progress if report.value is not None)
-    return Hang(sentence, now - timedelta(seconds=stalled_s), int(furthest))
+    return Hang(sentence, since, int(furthest), confirmed)
 
 
 def find_idleness(store: HeartbeatStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Hang | None:

@@ -53,22 +53,26 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
     """Return the event of a running job that hangs, by its progress or by what its agents see; None if it does not."""
     if not context.policy.diagnose or job.status is not JobStatus.RUNNING:
         return None
-    hang = find_hang(context.store, context.policy, job, plan, context.now)
-    if hang is None and not is_judged(context.policy):
-        return None
-    from gpu_recovery.execution.quiet_gang import is_confirmed_hang, suspected_hang  # noqa: PLC0415 - needed seldom
 
+    def is_confirmed(since: datetime) -> bool:
+        from gpu_recovery.execution.quiet_gang import is_confirmed_hang  # noqa: PLC0415 - needed seldom
+
+        return is_confirmed_hang(context.store, context.policy, job, plan, since, context.now)
+
+    hang = find_hang(context.store, context.policy, job, plan, context.now, is_confirmed)
     if hang is not None:
-        stops = hang.progress is not None and not job.is_observed(context.policy)
-        confirmed = stops and is_confirmed_hang(context.store, context.policy, job, plan, hang.since, context.now)
         return events.ProgressStopped(
             at=context.now,
             attempt=plan.attempt,
             sentence=hang.sentence,
             since=hang.since,
             progress=hang.progress,
-            confirmed=confirmed,
+            confirmed=hang.confirmed,
         )
+    if not is_judged(context.policy):
+        return None
+    from gpu_recovery.execution.quiet_gang import suspected_hang  # noqa: PLC0415 - needed seldom
+
     return suspected_hang(context.store, context.policy, job, plan, context.now)
 
 

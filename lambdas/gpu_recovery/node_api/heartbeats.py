@@ -144,7 +144,7 @@ class HeartbeatReceiver:
             recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
         )
         stalls = (
-            *stall_events(report, ranks, recovery.policy, now),
+            *stall_events(report, ranks, recovery.policy, now, beat.activity),
             *quiet_events(report, ranks, recovery.policy, now),
         )
         for job_id, stall in stalls:

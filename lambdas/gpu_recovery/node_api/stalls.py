@@ -1,7 +1,8 @@
 """Stalls in an agent report: the event that brings the poll of a job forward because its training has stopped.
 
 A hang is found at a poll, and a running job is polled every two minutes. So the agents of the first ranks say when the
-progress of their process stands still for longer than its progress timeout. The poll then asks about every rank.
+progress of their process stands still for longer than its progress timeout. The poll then asks about every rank. If
+the activity of the rank confirms a hang, the shorter timeout of confirmed hangs counts.
 """
 
 from __future__ import annotations
@@ -11,32 +12,41 @@ from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.diagnosis.observations import ProgressReport
+from gpu_recovery.core.hang_signals import rank_confirms
 from gpu_recovery.core.heartbeat import AgentReport, RunningRank
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.progress_timeout import progress_timeout
+from gpu_recovery.core.rank_activity import activity_of
 
 REPORTING_RANKS = 2
 """Ranks whose agents report a stall: not all, because a gang of thousands stands still at the same moment."""
 
 
 def stall_events(
-    report: AgentReport, ranks: Mapping[int, RunningRank], policy: RecoveryPolicy, now: datetime
+    report: AgentReport,
+    ranks: Mapping[int, RunningRank],
+    policy: RecoveryPolicy,
+    now: datetime,
+    activity: Mapping[str, str],
 ) -> Iterator[tuple[str, events.StallReported]]:
     """Yield the job and the event of each first rank on the instance whose newest progress report shows a stall.
 
     Args:
         report: the agent report.
         ranks: the reported ranks that are known on the instance.
+        activity: the activity of these ranks, by running log id as text.
     """
     if not policy.diagnose:
         return
-    for rank in ranks.values():
+    for log, rank in ranks.items():
         if rank.rank >= REPORTING_RANKS or rank.attempt == 0:
             continue
         newest = _newest(report, rank)
         if newest is None or newest.unchanged_s is None:
             continue
-        if newest.unchanged_s >= progress_timeout([newest], policy).seconds:
+        own = activity_of(activity, log)
+        confirmed = own is not None and rank_confirms(own, newest.unchanged_s)
+        if newest.unchanged_s >= progress_timeout([newest], policy, confirmed=confirmed).seconds:
             yield (
                 rank.job_id,
                 events.StallReported(

@@ -1,0 +1,58 @@
+"""A gang that reports progress hangs: the activity of its ranks shortens the progress timeout.
+
+The ranks report steps of 20 s: the timeout is 160 s, and 80 s if the node agents see every rank wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gpu_recovery.core.job.record import JobStatus
+
+from tests.aws.records import JOB
+from tests.node_api.test_quiet_gang import SAVES, SLEEPS, SPINS, STEP_S, Gang, gang, trained
+
+__all__ = ["gang"]
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+STEPS = {"steps": 60, "step_s": 20.0, "slowest_s": 25.0}
+
+
+def stalled(made: Gang) -> Gang:
+    """The gang after its training. From now on the progress reports of every rank have the same value."""
+    three = trained(made)
+    since = three.step
+
+    def reports(rank: int, step: int) -> list[dict[str, Any]]:
+        about = {
+            "id": f"0a1b2c3{rank}-{step}",
+            "type": "progress",
+            "job": JOB,
+            "attempt": 1,
+            "rank": rank,
+            "age_s": 0.1,
+        }
+        return [{**about, "value": 60, "unchanged_s": float((step - since) * STEP_S), **STEPS}]
+
+    three.observations = reports
+    return three
+
+
+def test_a_hang_that_every_agent_sees_is_stopped_after_half_of_the_steps(gang: Callable[..., Gang]) -> None:
+    """The progress reports say that nothing moves, one rank sleeps, and the others wait for it at low power."""
+    three = stalled(gang())
+    assert three.does(SPINS, SLEEPS, SPINS, seconds=75).status is JobStatus.RUNNING
+    after = three.does(SPINS, SLEEPS, SPINS, seconds=15)
+    assert after.status is JobStatus.STOPPING
+    assert "4 steps of 20.0 s, because the node agents see every rank wait" in after.stop_reason
+    assert (after.hang_stops, after.hangs_confirmed) == (1, 1)
+
+
+def test_a_rank_that_may_save_leaves_the_gang_the_whole_timeout(gang: Callable[..., Gang]) -> None:
+    """Rank 1 writes to its disk. The others wait for it, as in a hang."""
+    three = stalled(gang())
+    assert three.does(SPINS, SAVES, SPINS, seconds=150).status is JobStatus.RUNNING
+    after = three.does(SPINS, SAVES, SPINS, seconds=45)
+    assert after.status is JobStatus.STOPPING and "8 steps of 20.0 s" in after.stop_reason
+    assert "node agents" not in after.stop_reason and (after.hang_stops, after.hangs_confirmed) == (1, 0)
