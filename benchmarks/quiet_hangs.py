@@ -52,8 +52,8 @@ PHASES = ("training", "checkpoint", "evaluation", "spinning kernel", "sleep")
 class Gang:
     """The histories of a gang, and the notices: one for each time in which every rank is quiet without a break.
 
-    `clock_s` counts also the training that is left out. `confirmed` counts the times in which the activity of every rank
-    confirmed a hang after `CONFIRMED_S` without progress, as for a job that reports progress.
+    `clock_s` counts also the training that is left out. `confirmed` counts the times in which the activity of every
+    rank confirmed a hang after `CONFIRMED_S` without progress, as for a job that reports progress.
     """
 
     histories: list[ActivityHistory] = field(default_factory=lambda: [ActivityHistory() for _ in range(RANKS)])
@@ -75,9 +75,9 @@ class Gang:
         if not self._is_confirmed and first.quiet_s >= CONFIRMED_S:
             self._is_confirmed = is_confirmed(self._ranks(), first.quiet_s)
             self.confirmed += self._is_confirmed
-        if not self._is_told and first.quiet_s >= rank_limit_s(first):
-            if signs_of_hang(self._ranks()) is not None:
-                self.notices, self._is_told = self.notices + 1, True
+        asks = not self._is_told and first.quiet_s >= rank_limit_s(first)
+        if asks and signs_of_hang(self._ranks()) is not None:
+            self.notices, self._is_told = self.notices + 1, True
 
     def _ranks(self) -> dict[int, RankActivity | None]:
         return {rank: reported(history) for rank, history in enumerate(self.histories)}
