@@ -34,7 +34,12 @@ from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # t
 from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
 
 from sandbox import credentials, payload_limits
-from sandbox.ministack.worker_processes import packages_are_shared, processes_are_forked, raising_keeps_the_process
+from sandbox.ministack.worker_processes import (
+    packages_are_shared,
+    processes_are_forked,
+    processes_start_in_turn,
+    raising_keeps_the_process,
+)
 from sandbox.request_guard import RequestGuard
 
 MINISTACK_VERSION = "1.5.33"
@@ -430,6 +435,7 @@ PATCHES: tuple[Callable[[], None], ...] = (
     raising_keeps_the_process,
     packages_are_shared,
     processes_are_forked,
+    processes_start_in_turn,
     loopback_is_tls,
     schedule_speed,
     streams_are_resources,

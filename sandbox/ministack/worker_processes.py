@@ -1,8 +1,8 @@
 """Patches of MiniStack for the processes that run functions: fewer starts, and less work at each start.
 
-A function that raises keeps its process, as on AWS. Processes are forked from one that has imported boto3. Packages and
-layers are unpacked once per sandbox: for the deployed functions these are 1,500 files, which take as much processor
-time as the start of a new interpreter.
+A function that raises keeps its process, as on AWS. Processes are forked from one that has imported boto3. Those of
+one function start one after the other. Packages and layers are unpacked once per sandbox: for the deployed functions
+these are 1,500 files, which take as much processor time as the start of a new interpreter.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from ministack.core import lambda_runtime  # type: ignore[import-untyped]
+from ministack.services import lambda_svc  # type: ignore[import-untyped]
 
 from sandbox.ministack.fork_server import ForkServer
 
 _ERROR = '{"status": "error", "error": str(e), "trace": traceback.format_exc()}'
 _RAISED = '{"status": "ok", "raised": ' + _ERROR + "}"
 _unpacking = threading.Lock()
+TURN_POLL_S = 0.05
+"""Seconds between two looks of a call that waits for a process. The end of another call brings the look forward."""
 
 
 def raising_keeps_the_process() -> None:
@@ -108,3 +111,36 @@ def processes_are_forked() -> None:
     server = ForkServer()
     server.start()
     lambda_runtime.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": server.popen})
+
+
+def processes_start_in_turn() -> None:
+    """Let a call wait while a process of its function starts. It then takes a free process, or starts the next one.
+
+    Plain MiniStack starts a process for each call that finds none free. On AWS each start has a processor of its own.
+    Here the starts share the processors of this computer: the first reports of nine node agents took longer than the
+    agents wait for an answer, and each repeated report started a further process.
+    """
+    plain_acquire, plain_release = lambda_runtime.acquire_worker, lambda_runtime.release_worker
+    turns = threading.Condition()
+
+    def acquire(
+        func_name: str, config: dict[str, Any], code_zip: bytes, qualifier: str = "$LATEST", **named: Any
+    ) -> Any:
+        key = lambda_runtime._worker_key(func_name, config, qualifier)
+
+        def must_wait() -> bool:
+            workers = list(lambda_runtime._workers.get(key, ()))
+            return all(worker.in_use for worker in workers) and any(worker._cold for worker in workers)
+
+        with turns:
+            while must_wait():
+                turns.wait(TURN_POLL_S)
+            return plain_acquire(func_name, config, code_zip, qualifier, **named)
+
+    def release(worker: Any) -> None:
+        plain_release(worker)
+        with turns:
+            turns.notify_all()
+
+    for module in (lambda_runtime, lambda_svc):
+        module.acquire_worker, module.release_worker = acquire, release

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def told(record: dict[str, Any]) -> str:
 
 @dataclass
 class Shared:
-    """A cluster of three instances, its operator, and two users with tokens of their own."""
+    """A cluster, its operator, and two users with tokens of their own."""
 
     directory: Path
     operator: RecoveryClient
@@ -97,6 +98,22 @@ class Shared:
     def works(self, job_id: str, attempt: int, words: str = "step") -> None:
         """Until its ranks have begun to train: a notice before that finds nothing to save."""
         wait_until(lambda: words in self.written(job_id, attempt), lambda: self.written(job_id, attempt))
+
+
+@contextmanager
+def shared_by_users(
+    directory: Path, state: dict[str, Any], instances: int, permitted: Mapping[str, int]
+) -> Iterator[Shared]:
+    """A sandbox with its users, once all instances are known. `permitted` are the quotas of instances."""
+    with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
+        wait_until(lambda: len(list(operator.instances())) == instances)
+        operator.put_quotas({"instances": dict(permitted)}, operator.quotas()["revision"])
+        with ExitStack() as clients:
+            users = {}
+            for user in ("ana", "bob"):
+                token = operator.issue_user_token(user, "user")["token"]
+                users[user] = clients.enter_context(RecoveryClient(state["api_url"], token))
+            yield Shared(directory, operator, users)
 
 
 def line_of(shared: Shared, instance_id: str) -> tuple[str, str]:

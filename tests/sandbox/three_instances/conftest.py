@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import wait_until
-from tests.sandbox.time_sharing import Shared
+from tests.sandbox.time_sharing import Shared, shared_by_users
 
 POLICY = {
     "poll_interval_s": 5,
@@ -54,12 +51,5 @@ def state(directory: Path) -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="package")
 def shared(directory: Path, state: dict[str, Any]) -> Iterator[Shared]:
     """The sandbox, once its instances are known."""
-    with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-        wait_until(lambda: len(list(operator.instances())) == 3)
-        operator.put_quotas({"instances": PERMITTED}, operator.quotas()["revision"])
-        with ExitStack() as clients:
-            users = {}
-            for user in ("ana", "bob"):
-                token = operator.issue_user_token(user, "user")["token"]
-                users[user] = clients.enter_context(RecoveryClient(state["api_url"], token))
-            yield Shared(directory, operator, users)
+    with shared_by_users(directory, state, 3, PERMITTED) as sandbox_of_all:
+        yield sandbox_of_all

@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox import sandbox
 from tests.sandbox.patience import wait_until
-from tests.sandbox.tables import tables
+from tests.sandbox.restarts import COMMAND, ECC, UNAVAILABLE, is_warm, recovered, seconds, tasks_of
 from tests.sandbox.time_sharing import Shared, told
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
-COMMAND = ["gpu-recovery-run", "--", "python", "-m", "tests.sandbox.in_place_program"]
-UNAVAILABLE = "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models"
-ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
-
-
-def tasks_of(shared: Shared, job_id: str) -> dict[str, dict[str, Any]]:
-    """The tasks that ECS has run for the job, by task id."""
-    tasks = sandbox.cluster_state(shared.directory)["tasks"]
-    return {task["task_id"]: task for task in tasks if task["started_by"].startswith(f"{job_id}--")}
-
-
-def can_be_held(state: dict[str, Any], job_id: str) -> bool:
-    """Whether the agents have reported both ranks as ranks that can be held. ECS stops a rank that is not."""
-    return sum(b'"holds"' in item and job_id.encode() in item for item in tables(state).values()) == 2
-
-
-def recovered(
-    state: dict[str, Any],
-    shared: Shared,
-    name: str,
-    error: str,
-    is_ready: Callable[[str], bool] = lambda job_id: True,
-    command: Sequence[str] = COMMAND,
-    **fields: Any,
-) -> tuple[dict[str, Any], Path]:
-    """The job after the crash of its rank 1, once its second attempt trains; and the folder of its ranks."""
-    folder = shared.directory / name
-    environment = {"STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "1", "COLLECTIVE_TIMEOUT_S": "120"}
-    job_id = shared.submit("ana", name, 1, command=[*command], env={**environment, "ERROR": error}, **fields)
-    shared.runs(job_id)
-    wait_until(lambda: "step" in shared.written(job_id, 1), lambda: shared.written(job_id, 1))
-    wait_until(lambda: can_be_held(state, job_id) and is_ready(job_id))
-    (folder / "go").touch()
-    wait_until((folder / "trains").exists, lambda: told(shared.operator.job(job_id)))
-    return shared.runs(job_id), folder
-
-
-def seconds(folder: Path) -> float:
-    """The real time from the crash to the first finished step of the next attempt."""
-    return float((folder / "trains").read_text()) - float((folder / "crashed").read_text())
 
 
 def test_a_transient_crash_trains_again_in_the_same_containers(state: dict[str, Any], shared: Shared) -> None:
@@ -105,8 +62,7 @@ def test_a_lost_rank_starts_in_the_container_of_a_warm_spare(state: dict[str, An
     """The spare has no process of the program before. No task is started for the second attempt."""
 
     def warm(job_id: str) -> bool:
-        running = [one for one in tasks_of(shared, job_id).values() if one["last_status"] == "RUNNING"]
-        return len(shared.operator.job(job_id)["warm_spares"]) == 1 and len(running) == 3
+        return is_warm(shared, job_id, 2)
 
     job, folder = recovered(state, shared, "warm", ECC, warm, restart_in_place=True, warm_spares=1)
     job_id = job["job_id"]
