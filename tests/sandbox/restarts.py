@@ -13,6 +13,7 @@ from tests.sandbox.time_sharing import Shared, told
 
 COMMAND = ["gpu-recovery-run", "--", "python", "-m", "tests.sandbox.in_place_program"]
 UNAVAILABLE = "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models"
+RESET = "NET/OFI Request completed with error. RC: 104. Error: Connection reset by peer"
 ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
 
 

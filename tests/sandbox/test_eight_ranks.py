@@ -11,7 +11,7 @@ import pytest
 
 from sandbox import sandbox
 from tests.sandbox.patience import wait_until
-from tests.sandbox.restarts import ECC, UNAVAILABLE, is_warm, recovered, seconds, tasks_of
+from tests.sandbox.restarts import ECC, RESET, is_warm, recovered, seconds, tasks_of
 from tests.sandbox.time_sharing import Shared, shared_by_users, told
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
@@ -44,7 +44,7 @@ def shared(directory: Path, state: dict[str, Any]) -> Iterator[Shared]:
 
 def test_eight_ranks_train_again_in_the_same_containers(state: dict[str, Any], shared: Shared) -> None:
     """No task is started or stopped for the second attempt."""
-    job, folder = recovered(state, shared, "transient", UNAVAILABLE, **GANG)
+    job, folder = recovered(state, shared, "transient", RESET, **GANG)
     tasks = tasks_of(shared, job["job_id"])
     assert job["attempt"] == 2 and job["ranks_in_place"] == RANKS, told(job)
     assert len(tasks) == RANKS and {task["last_status"] for task in tasks.values()} == {"RUNNING"}
