@@ -221,6 +221,10 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         ),
         observed(record.ecs_version, at=now, looked=True, container_instance_id=record.container_instance_id),
         *(
+            observed(newer, at=now, looked=True, container_instance_id=registration, ranks={"sft-1": 1})
+            for registration in (record.container_instance_id, f"{record.container_instance_id}x")
+        ),
+        *(
             events.CheckRequested(at=now, job_id=job_id, attempt=attempt, may_reboot=may_reboot)
             for job_id in ("sft-1", "sft-2")
             for attempt in (1, 2)

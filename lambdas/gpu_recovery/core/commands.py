@@ -188,7 +188,7 @@ class ObserveCheck:
 
 @frozen_dataclass()
 class ObserveInstance:
-    """Poll ECS for the container instance, and EC2 while the instance is REPLACING. Report the answers."""
+    """Poll ECS for the container instance, and EC2 while it is REPLACING or has orphans. Report the answers."""
 
 
 @frozen_dataclass()

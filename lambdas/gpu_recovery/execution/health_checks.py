@@ -8,17 +8,15 @@ from datetime import timedelta
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, stopped_event
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
-from gpu_recovery.core.health_signals import Ec2InstanceState
-from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.idle_check import is_stopped
 from gpu_recovery.core.instance.record import CheckRefusal, Instance, InstanceStatus
-from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure
 from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
+from gpu_recovery.execution.orphans import end_orphans
 from gpu_recovery.execution.task_ownership import tasks_of_check
-from gpu_recovery.ports.values import Refusal, RefusedCheck, StartedCheck, ec2_state_of
+from gpu_recovery.ports.values import Refusal, RefusedCheck, StartedCheck
 
 CHECK_RETRY = timedelta(seconds=10)
 """Time before a check that was refused for lack of GPUs is tried again: a rank's end takes a moment to free them."""
@@ -97,7 +95,7 @@ def observe_check(context: ExecutionContext, instance: Instance, pending: Pendin
 def observe_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
     """Ask ECS about the container instance. While it is being replaced or has orphans, ask EC2 about the instance."""
     if instance.orphaned_ranks and not instance.under_repair:
-        return _end_orphans(context, instance)
+        return end_orphans(context, instance)
     messages: list[FollowUp] = []
     if instance.status is InstanceStatus.REPLACING:
         ec2_instance = context.actions.describe_ec2((instance.instance_id,)).get(instance.instance_id)
@@ -109,44 +107,6 @@ def observe_instance(context: ExecutionContext, instance: Instance, pending: Pen
     if described is not None:
         messages.append(FollowUp(instance.instance_id, replace(described[1], looked=True)))
     return CommandResult(tuple(messages))
-
-
-ORPHANS_RETRY = timedelta(seconds=30)
-"""Time before EC2 is asked again about an instance with orphans that is on its way to another state."""
-
-
-def _end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
-    """Ask EC2 about an instance whose registration ended under its ranks, and return what ends them for certain.
-
-    An instance that is off has ended them. An instance that runs is rebooted, within the limits of the fleet, but not
-    for a job that is only observed. An instance on its way to another state is asked about again.
-    """
-    name = instance.instance_id
-    state = ec2_state_of(name, context.actions.describe_ec2((name,)), instance.agent_connected)
-    if state is not None and state.is_off:
-        return CommandResult((FollowUp(name, events.MachineSeen(at=context.now, state=state)),))
-    if state is not None and state is not Ec2InstanceState.RUNNING:
-        return CommandResult(not_before=context.now + ORPHANS_RETRY)
-    sentence = "its registration with ECS has ended, and EC2 shows it running"
-    ranks = [rank for rank in instance.orphaned_ranks if not _is_hands_off(context.store.load_job(rank.job_id))]
-    return CommandResult(
-        tuple(
-            FollowUp(
-                name,
-                events.RepairRequested(
-                    at=context.now,
-                    job_id=rank.job_id,
-                    attempt=rank.attempt,
-                    sentence=f"{sentence}: {attempt_id(rank.job_id, rank.attempt)} may still run on it",
-                ),
-            )
-            for rank in ranks
-        )
-    )
-
-
-def _is_hands_off(job: Job | None) -> bool:
-    return job is not None and job.hands_off
 
 
 def report_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:

@@ -44,6 +44,7 @@ class Task:
     arn: str
     definition: dict[str, Any]  # as DescribeTaskDefinition returns it
     instance_id: str
+    container_instance_arn: str  # the registration under which it was started
     group: str
     overrides: dict[str, Any]
     cpu: int  # units

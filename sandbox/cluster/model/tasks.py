@@ -153,6 +153,7 @@ def _place(
         arn=cluster.arn("task", f"{cluster.name}/{task_id}"),
         definition=definition,
         instance_id=instance.instance_id,
+        container_instance_arn=instance.arn,
         group=request.get("group") or f"family:{family}",
         overrides={k: v for k, v in overrides.items() if k != "containerOverrides"}
         | {"containerOverrides": [overrides_by_name.get(c.name, {"name": c.name}) for c in containers]},

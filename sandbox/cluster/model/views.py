@@ -65,7 +65,7 @@ def _task(cluster: ClusterModel, task: Task, shown: Callable[[datetime], Any]) -
         "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
         "availabilityZone": instance.availability_zone,
         "clusterArn": cluster.cluster_arn,
-        "containerInstanceArn": instance.arn,
+        "containerInstanceArn": task.container_instance_arn,
         "containers": [_container(task, container) for container in task.containers],
         "cpu": str(task.cpu),
         "desiredStatus": str(task.desired_status),

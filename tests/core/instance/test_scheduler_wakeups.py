@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.instance.record import Claim, Instance, Orphans, RankOnInstance
 from gpu_recovery.core.state_machine import Decision
 
-from tests.core.build import applied, available, checking, claimed, later, observed, orders, tell, verdict_of
+from tests.core.build import NOW, applied, available, checking, claimed, later, observed, orders, tell, verdict_of
 
 
 def wakes(decision: Decision[Any]) -> bool:
@@ -70,6 +70,15 @@ def test_the_end_of_a_check_wakes_a_pass_if_there_is_anything_to_give_or_to_vaca
     assert wakes(ended) is woken
     if not claims:
         assert wakes(tell(applied(ended), observed(5, gpus_free=8))) is (gpus_free == 0)
+
+
+def test_a_rank_that_is_no_orphan_after_all_wakes_a_pass() -> None:
+    """Nothing new is placed beside an orphan. One orphan of another job is left, and the instance is avoided for it."""
+    ranks = RankOnInstance("sft-1", 1), RankOnInstance("sft-2", 1)
+    record = available(gpus_free=4, claims={"sft-1": Claim(1, 2), "sft-2": Claim(1, 2)}, orphans=Orphans(NOW, ranks))
+    found = tell(record, observed(2, looked=True, gpus_free=4, ranks={"sft-1": 1}))
+    assert wakes(found) and found.record.orphaned_ranks == ranks[1:]
+    assert not tell(record, observed(2, looked=True, gpus_free=4, ranks={"sft-1": 1, "sft-2": 1})).record.avoid_reason
 
 
 def test_a_reservation_that_runs_out_wakes_a_pass_and_one_that_was_used_does_not() -> None:

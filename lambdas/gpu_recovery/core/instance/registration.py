@@ -5,6 +5,7 @@ ECS reports every placement and every disconnect of an agent, so most of its rep
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -77,7 +78,7 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         event = replace(event, ecs_status=instance.ecs_status)
     returned = event.agent_connected and not instance.agent_connected
     active = event.ecs_status == EcsStatus.ACTIVE != instance.ecs_status
-    usable = returned or active or _has_more_free(instance, event)
+    usable = returned or active or _has_more_free(instance, event) or bool(event.ranks)
     orders: tuple[Any, ...] = (
         (poke_scheduler(instance),) if usable and instance.status is InstanceStatus.AVAILABLE else ()
     )
@@ -96,7 +97,11 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         changes |= _check_beside_orphans(instance.status, changes.get("check", instance.check))
         changes["orphans"] = orphans_of(instance, context.now)
         orders = (*orders, *_ask_ec2(instance))
+    if event.ranks:
+        changes["orphans"] = _without_ranks(changes.get("orphans", instance.orphans), event.ranks)
     reason, drained_by_others = _drained_or_active(instance, event, context)
+    if event.ranks and instance.status is InstanceStatus.AVAILABLE and not drained_by_others:
+        reason = "registered again, and ECS shows its ranks there"
     return Step(instance.status, reason, {**changes, **drained_by_others}, orders)
 
 
@@ -158,6 +163,19 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
 def orphans_of(instance: Instance, since: datetime) -> Orphans:
     """Return the ranks with a claim on the instance as orphans of a registration that ended at `since`."""
     return Orphans(since, tuple(RankOnInstance(job_id, claim.attempt) for job_id, claim in instance.claims.items()))
+
+
+def _without_ranks(orphans: Orphans | None, ranks: Mapping[str, int]) -> Orphans | None:
+    """Return the orphans without the ranks of a later registration; None if no orphan is left.
+
+    Args:
+        orphans: the orphans of the record.
+        ranks: attempts by job id.
+    """
+    if orphans is None:
+        return None
+    left = tuple(rank for rank in orphans.ranks if ranks.get(rank.job_id) != rank.attempt)
+    return replace(orphans, ranks=left) if left else None
 
 
 def _check_may_run(instance: Instance, context: DecisionContext) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.cluster.model import describe, instances, tasks
+from sandbox.cluster.model import describe, instances, tasks, views
 from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.model.records import GpuFault
 from sandbox.cluster.model.statuses import (
@@ -110,6 +110,7 @@ def test_an_orphan_outlives_its_registration_and_ends_with_the_boot(scene):
     assert task.runs and scene.first.arn != arn
     assert scene.cluster.free_gpus(scene.first) == list(scene.first.gpus)
     assert scene.cluster.find_container_instance(arn) is None
+    assert views.task_view(scene.cluster, task)["containerInstanceArn"] == arn
     scene.do(instances.went_down, scene.first)
     assert not task.runs
 

@@ -1,0 +1,105 @@
+"""Orphans: ranks with a claim on an instance whose registration with ECS has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.health_signals import Ec2InstanceState
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance.record import Instance, RankOnInstance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.execution.context import CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.task_ownership import tasks_of_ranks
+from gpu_recovery.ports.values import ec2_state_of
+
+ORPHANS_RETRY = timedelta(seconds=30)
+"""Time before the question about an instance with orphans is repeated, if its answer is not final."""
+
+
+def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
+    """Ask EC2 and ECS about an instance whose registration ended under its ranks. Return what ends them for certain.
+
+    An instance that is off has ended them. An instance that runs is rebooted, within the limits of the fleet, but not
+    for a job that is only observed. An instance on its way to another state is asked about again.
+
+    A rank that ECS shows under a later registration is no orphan. ECS may have started it there before the later
+    registration was known here.
+    """
+    name = instance.instance_id
+    state = ec2_state_of(name, context.actions.describe_ec2((name,)), instance.agent_connected)
+    if state is not None and state.is_off:
+        return CommandResult((FollowUp(name, events.MachineSeen(at=context.now, state=state)),))
+    if state is not None and state is not Ec2InstanceState.RUNNING:
+        return CommandResult(not_before=context.now + ORPHANS_RETRY)
+    found: dict[str, dict[str, int]] = {}
+    asked: list[FollowUp] = []
+    is_final = True
+    for rank in instance.orphaned_ranks:
+        job, plan = context.store.load_job(rank.job_id), context.store.load_plan(rank.job_id, rank.attempt)
+        tasks = _tasks_of(context, instance, rank, job, plan)
+        registration = _later_registration(context, instance, tasks)
+        if registration:
+            found.setdefault(registration, {})[rank.job_id] = rank.attempt
+        elif not all(tasks) and job is not None and _is_being_started(job, rank):
+            is_final = False
+        elif job is None or not job.hands_off:
+            asked.append(FollowUp(name, _repair_of(context, rank)))
+    observations = [_observed_under(context, name, registration, ranks) for registration, ranks in found.items()]
+    observed = [FollowUp(name, event) for event in observations if event is not None]
+    # An observation may be ignored as outdated, so the question is repeated until the record has none of these orphans.
+    is_final = is_final and not found
+    return CommandResult((*observed, *asked), None if is_final else context.now + ORPHANS_RETRY)
+
+
+def _tasks_of(
+    context: ExecutionContext, instance: Instance, rank: RankOnInstance, job: Job | None, plan: Plan | None
+) -> list[str]:
+    """Return the ids of the tasks of the attempt on the instance, with those of warm spares; "" for an unknown task."""
+    if job is None:
+        return []
+    name = instance.instance_id
+    spares = [one.task_id for one in job.spares if (one.instance_id, one.attempt) == (name, rank.attempt)]
+    if plan is None or name not in plan.instances:
+        return spares
+    tasks = zip(plan.instances, tasks_of_ranks(context, job, plan), strict=True)
+    return [*spares, *(task_id for instance_id, task_id in tasks if instance_id == name)]
+
+
+def _later_registration(context: ExecutionContext, instance: Instance, tasks: list[str]) -> str:
+    """Return the registration under which ECS shows all these tasks, unless it has ended; "" if there is none."""
+    if not tasks or not all(tasks):
+        return ""
+    facts = context.actions.describe_tasks(tasks, [])  # a task that cannot be read is not shown
+    shown = [fact.container_instance_id for fact in facts if not fact.is_orphaned]
+    ended = (*instance.past_registrations, *((instance.container_instance_id,) if instance.registration_over else ()))
+    return shown[0] if len(shown) == len(tasks) and len(set(shown)) == 1 and shown[0] not in ended else ""
+
+
+def _is_being_started(job: Job, rank: RankOnInstance) -> bool:
+    """Return whether a launch of the attempt, or the start of a warm spare, may still start a task."""
+    pending = (one.command for one in job.commands)
+    return any(
+        isinstance(command, commands.StartSpare)
+        or (isinstance(command, commands.LaunchAttempt) and command.attempt == rank.attempt)
+        for command in pending
+    )
+
+
+def _observed_under(
+    context: ExecutionContext, name: str, registration: str, ranks: dict[str, int]
+) -> events.InstanceObserved | None:
+    """Return the state of the registration with the ranks that ECS shows there; None if it is not of the instance."""
+    described = context.actions.describe_instance(registration)
+    if described is None or described[0] != name:
+        return None
+    return replace(described[1], looked=True, ranks=ranks)
+
+
+def _repair_of(context: ExecutionContext, rank: RankOnInstance) -> events.RepairRequested:
+    """Return the request for the reboot that ends the orphan."""
+    attempt = attempt_id(rank.job_id, rank.attempt)
+    sentence = f"its registration with ECS has ended, and EC2 shows it running: {attempt} may still run on it"
+    return events.RepairRequested(at=context.now, job_id=rank.job_id, attempt=rank.attempt, sentence=sentence)
