@@ -73,6 +73,7 @@ SLOW_LOADING = Phase(LOADS)
 GENERATION = Phase(GENERATES)
 STORAGE_STALL = Phase(WAITS_FOR_STORAGE)
 REMOTE_WAIT = Phase(SLEEPS)
+FIRST_WAITS = Phase(SLEEPS, SPINS)
 HANGS: Mapping[str, Phase] = {
     "all ranks wait in a collective": Phase(SPINS),
     "all ranks sleep": Phase(SLEEPS),
@@ -136,6 +137,9 @@ COURSES: Mapping[str, Course] = {
     ),
     "waits for storage with a heavy tail": stalling,
     "waits of all ranks for a remote service, 3 to 5 minutes every 2 hours": course_of(REMOTE_WAIT, (180.0, 300.0)),
+    "waits of rank 0 for a remote service, 1 to 3 minutes every 2 hours, the others in a collective": course_of(
+        FIRST_WAITS, (60.0, 180.0)
+    ),
 }
 """Courses by name."""
 
@@ -192,6 +196,11 @@ class RankCourse:
             any(load.waits_for_io for load in loads),
             line if self._rank == 0 else False,
         )
+
+    @property
+    def trains(self) -> bool:
+        """Whether the gang trained at the end of the latest sample."""
+        return self._segment.phase.trains
 
     def _advanced(self, seconds: float) -> Load:
         self._left_s -= seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -66,6 +66,30 @@ def costs(conditions: Conditions) -> Costs:
     """Return the conditions as limits and delays of the virtual AWS calls."""
     ecs = Limit(round(conditions.calls_burst), conditions.calls_per_s)
     return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s, cpu_s=conditions.call_cpu_s)
+
+
+WARM_S = 300
+"""Seconds for which Lambda is assumed to keep an idle function warm."""
+
+
+class EventDelivery:
+    """Delivery of events and wake-ups. The clock is set once there is a world.
+
+    Events take `event_s`. A wake-up takes `wake_s`, or `event_s`, which includes the start of a function, if no other
+    came in the `WARM_S` seconds before.
+    """
+
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions, self._woken_at = conditions, datetime.min.replace(tzinfo=UTC)
+        self.clock: Callable[[], datetime] = lambda: self._woken_at
+
+    def __call__(self, envelope: Mapping[str, Any]) -> tuple[float]:
+        """Return the seconds until the event arrives."""
+        if envelope["detail-type"] != WAKE:
+            return (self._conditions.event_s,)
+        is_warm = self.clock() < self._woken_at + timedelta(seconds=WARM_S)
+        self._woken_at = self.clock()
+        return (self._conditions.wake_s if is_warm else self._conditions.event_s,)
 
 
 class ProductObserver:
@@ -160,13 +184,13 @@ class Production:
             RuntimeError: the job did not begin to train, or a function of the product failed.
         """
         conditions, profile, policy = trace.conditions, trace.profile, self.policy()
-        store = ReportingStore()
+        store, delivery = ReportingStore(), EventDelivery(conditions)
         world = World(
             store=store,
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
             policy=policy,
-            delivery=lambda envelope: (conditions.wake_s if envelope["detail-type"] == WAKE else conditions.event_s,),
+            delivery=delivery,
             timings=timings(conditions, self.level),
             costs=costs(conditions),
             nemesis=observer,
@@ -176,6 +200,7 @@ class Production:
             seed=f"goodput/{profile.name}/{trace.seed}",
             instance_ids=instance_ids,
         )
+        delivery.clock = world.timeline.clock
         world.functions.poke_s = conditions.wake_s
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)

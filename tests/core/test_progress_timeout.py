@@ -68,14 +68,17 @@ def test_stops_for_a_hang_lengthen_it_up_to_the_longest() -> None:
         ({}, {}, 60.0),
         ({"step_s": 20.0}, {}, 80.0),
         ({"step_s": 20.0, "slowest_s": 60.0}, {}, 120.0),
-        ({"step_s": 20.0}, {"progress_timeout_confirmed_steps": 8}, 160.0),
-        ({"step_s": 20.0}, {"progress_timeout_confirmed_steps": 100}, 160.0),
+        ({"step_s": 20.0}, {"progress_timeout_confirmed_percent": 100}, 160.0),
+        ({"step_s": 20.0}, {"progress_timeout_confirmed_percent": 30}, 60.0),
+        ({"step_s": 20.0}, {"progress_timeout_confirmed_percent": 26}, 60.0),
+        ({"step_s": 20.0}, {"progress_timeout_steps": 30}, 300.0),
+        ({"step_s": 20.0}, {"progress_timeout_steps": 5}, 60.0),
         ({"step_s": 20.0, "steps": 3}, {}, 900.0),
         ({"step_s": 20.0, "paused": "evaluation"}, {}, 900.0),
     ],
 )
 def test_a_confirmed_hang_takes_fewer_steps(report: dict[str, object], policy: dict[str, int], seconds: float) -> None:
-    """The floor, the longest step and the first steps count as before. More steps than without the agents do not."""
+    """A part of the steps that the policy asks for. The floor, the longest step and the first steps count as before."""
     newest, setting = [replace(REPORT, **report)], replace(POLICY, **policy)
     assert progress_timeout(newest, setting, confirmed=True).seconds == seconds
     assert progress_timeout(newest, setting, 30, confirmed=True).seconds == 30.0

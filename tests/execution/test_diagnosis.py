@@ -9,9 +9,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.parallel_calls import in_parallel
 from gpu_recovery.core.attempt import undelivered_event
 from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, FlightReport
@@ -21,6 +23,8 @@ from gpu_recovery.core.instance.record import Claim, IdleCheckResult
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.redaction import FORMS, SecretForm
 from gpu_recovery.core.task import Ending, EndingKind
+from gpu_recovery.execution.context import ExecutionContext
+from gpu_recovery.execution.diagnosis import diagnose_attempt
 from gpu_recovery.execution.evidence import collect_evidence, topology_of
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery_client.render.timeline import explanation
@@ -315,6 +319,26 @@ def test_nobody_speaks_for_a_rank_of_which_nobody_knows_where_it_was(api: Api) -
     store.add_observations(JOB, 1, FIRST, (replace(wrote(1, "", IMPORT), report_id="e"),))
     found = collect_evidence(store, lambda *_: "no log", loop(api).policy, api.functions.job(), unseen, NOW)
     assert list(found.unread_logs) == [1, 0]
+
+
+def test_the_logs_of_the_ranks_are_read_in_parallel(api: Api) -> None:
+    """The first read creates the clients. Each of the other three waits until all three are under way."""
+    failed(api, attempt=2)
+    together, read = Barrier(3), list[str]()
+
+    def log_tail(job: object, task_id: str, most: int) -> tuple[str, ...]:
+        read.append(task_id)
+        if len(read) > 1:
+            together.wait(timeout=60)
+        return (f"line of {task_id}",)
+
+    tasks = tuple(f"task-{rank}" for rank in range(6))
+    recovery = loop(api)
+    instances = tuple(f"i-{rank}" for rank in range(6))
+    recovery.store.begin_attempt(replace(plan(), attempt=2, task_ids=tasks, instances=instances))
+    context = ExecutionContext(recovery.store, recovery.actions, recovery.policy, NOW, in_parallel)
+    diagnose_attempt(context, api.functions.job(), 2, log_tail)
+    assert sorted(read) == ["task-0", "task-1", "task-2", "task-3"]
 
 
 def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(

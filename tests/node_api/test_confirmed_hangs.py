@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 STEPS = {"steps": 60, "step_s": 20.0, "slowest_s": 25.0}
 
 
-def stalled(made: Gang) -> Gang:
+def stalled(made: Gang, **steps: float) -> Gang:
     """The gang after its training. From now on the progress reports of every rank have the same value."""
     three = trained(made)
     since = three.step
@@ -33,7 +33,7 @@ def stalled(made: Gang) -> Gang:
             "rank": rank,
             "age_s": 0.1,
         }
-        return [{**about, "value": 60, "unchanged_s": float((step - since) * STEP_S), **STEPS}]
+        return [{**about, "value": 60, "unchanged_s": float((step - since) * STEP_S), **STEPS, **steps}]
 
     three.observations = reports
     return three
@@ -56,3 +56,13 @@ def test_a_rank_that_may_save_leaves_the_gang_the_whole_timeout(gang: Callable[.
     after = three.does(SPINS, SAVES, SPINS, seconds=45)
     assert after.status is JobStatus.STOPPING and "8 steps of 20.0 s" in after.stop_reason
     assert "node agents" not in after.stop_reason and (after.hang_stops, after.hangs_confirmed) == (1, 0)
+
+
+def test_an_early_question_does_not_delay_the_stop_at_the_whole_timeout(gang: Callable[..., Gang]) -> None:
+    """Steps of 8 s make a timeout of 64 s. At 60 s rank 0 confirms the hang and rank 1 does not. At 75 s it is over."""
+    three = stalled(gang(), step_s=8.0, slowest_s=9.0)
+    assert three.does(SPINS, SAVES, SPINS, seconds=60).status is JobStatus.RUNNING
+    asked = [line for line in three.functions.logged("job_decided") if line["event_type"] == "StallReported"]
+    assert [line["outcome"] for line in asked][-1:] == ["APPLIED"]
+    after = three.does(SPINS, SAVES, SPINS, seconds=15)
+    assert after.status is JobStatus.STOPPING and "8 steps of 8.0 s" in after.stop_reason

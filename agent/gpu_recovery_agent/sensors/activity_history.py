@@ -46,7 +46,10 @@ TRAINED_POWER = 0.7
 FABRIC_MB_S_MIN = 1.0
 """Megabytes per second of the fabric below which its usual bytes say nothing."""
 WINDOW_SAMPLES = 6
-"""Newest samples of a quiet time whose means are reported: 90 s at the usual interval."""
+"""Newest samples of a quiet time whose means are reported: 90 s at the usual interval.
+
+The first sample of a quiet time begins with work, so it counts only until there is a second.
+"""
 GAP_S = 60.0
 """Longest sample, in seconds. A longer one spans a gap in the readings, and what was in it is unknown."""
 SECONDS_MAX = 10_000_000
@@ -96,7 +99,7 @@ class ActivityHistory:
         self._window: deque[Sample] = deque(maxlen=WINDOW_SAMPLES)
         self._quiet_s = self._trained_s = self._trained_w = 0.0
         self._line_s: float | None = None
-        self._is_known = False
+        self._is_known = self._is_first = False
 
     def add(self, sample: Sample) -> None:
         """Add the next sample. A sample without power, or across a gap, ends a quiet time, and makes no pause of it."""
@@ -104,15 +107,19 @@ class ActivityHistory:
             self._line_s = 0.0 if sample.line or self._line_s is None else self._line_s + sample.seconds
         self._is_known = sample.power_w is not None and 0.0 < sample.seconds <= GAP_S
         if not self._is_known or sample.power_w is None:
-            self._quiet_s = 0.0
+            self._quiet_s, self._is_first = 0.0, False
             self._window.clear()
             return
         self._recall(sample.power_w)
         usual_w = _usual(self._power)
         if usual_w is not None and self._is_quiet(sample, sample.power_w, usual_w):
+            if self._is_first:
+                self._window.clear()
+            self._is_first = self._quiet_s == 0.0
             self._quiet_s += sample.seconds
             self._window.append(sample)
             return
+        self._is_first = False
         if self._quiet_s:
             self.pause_s = max(self.pause_s, self._quiet_s)
             self._quiet_s = 0.0

@@ -67,6 +67,14 @@ CHECK_MARGIN_S = 180
 """Seconds between the end of a check by its own timeout and the check timeout of the policy."""
 MAY_BE_ZERO = ("elastic_wait_s", "warm_spares", "idle_check_every_s")
 """Numbers of the policy that may be 0. Every other number is at least 1."""
+PERCENTAGES = (
+    "repair_budget_percent",
+    "breaker_percent",
+    "backfill_slack_percent",
+    "idle_check_percent",
+    "progress_timeout_confirmed_percent",
+)
+"""Numbers of the policy that are at most `PERCENT_MAX`."""
 REPEATS_MIN = 2
 """Lower bound of `suspect_after`."""
 COMMAND_LEASE_S_MIN = 120
@@ -170,8 +178,8 @@ class RecoveryPolicy:
     """Lower bound in seconds of the timeout that follows from the step times of a job."""
     progress_timeout_steps: int = 8
     """Median steps without progress after which a job counts as hung, between the two bounds."""
-    progress_timeout_confirmed_steps: int = 4
-    """As `progress_timeout_steps`, if the node agents see every rank wait. The smaller of the two applies then."""
+    progress_timeout_confirmed_percent: int = 50
+    """Percent of `progress_timeout_steps` that are enough if the node agents see every rank wait."""
     timeout_order: TimeoutOrder = TimeoutOrder.WARN
     """What follows if a timeout of a job is longer than one around it: nothing, a warning, or a refused submission.
 
@@ -377,7 +385,7 @@ class RecoveryPolicy:
                 least = 0 if field.name in MAY_BE_ZERO else 1
                 if value < least:
                     raise PolicyInvalid(f"policy {field.name} must be at least {least}, not {value}")
-        for percent in ("repair_budget_percent", "breaker_percent", "backfill_slack_percent", "idle_check_percent"):
+        for percent in PERCENTAGES:
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:

@@ -3,7 +3,7 @@
 The timeout follows the step times that the ranks report (docs/hangs.md). It is the largest of three times:
 
 - The first is `progress_timeout_min_s` of the policy.
-- The second is `progress_timeout_steps` times the median step, or `progress_timeout_confirmed_steps` times if the
+- The second is `progress_timeout_steps` times the median step, or `progress_timeout_confirmed_percent` of that if the
   activity of every rank confirms the hang (`hang_signals.is_confirmed`).
 - The third is `SLOWEST_FACTOR` times the longest step of this attempt and of the last attempts.
 
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.lazy_dataclass import frozen_dataclass
-from gpu_recovery.core.policy import HangAction, RecoveryPolicy
+from gpu_recovery.core.policy import PERCENT_MAX, HangAction, RecoveryPolicy
 
 STEPS_MIN = 20
 """Steps after the warm-up of the library that must be known before the timeout follows them."""
@@ -38,7 +38,7 @@ FORGET_FACTOR = 2.0
 A phase that comes at intervals begins within one interval of an attempt's start. So it begins before that time.
 """
 FORMER_MAX = 20
-"""Former attempts whose longest step counts. They are read only when the job is about to be stopped."""
+"""Former attempts whose longest step counts. They are read only for a gang that has stood still for its timeout."""
 BACKOFFS_MAX = 10
 """Stops for a hang that lengthen the timeout at most. The power stays small."""
 QUIET_S = 90.0
@@ -103,8 +103,8 @@ def are_hangs_forgotten(hang_run_s: float, ran_s: float, policy: RecoveryPolicy)
 
 def _steps(policy: RecoveryPolicy, confirmed: bool) -> int:
     """Return the median steps without progress that make a hang."""
-    least = min(policy.progress_timeout_steps, policy.progress_timeout_confirmed_steps)
-    return least if confirmed else policy.progress_timeout_steps
+    percent = policy.progress_timeout_confirmed_percent if confirmed else PERCENT_MAX
+    return -(-policy.progress_timeout_steps * percent // PERCENT_MAX)
 
 
 def _of_process(

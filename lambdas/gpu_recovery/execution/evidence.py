@@ -155,8 +155,8 @@ def collect_evidence(
     quoted = error_line(output.get(_failed_first(job, plan), ()))
     topology = topology_of(plan, instances, not_output, job.spec.env.get(ROLE_VARIABLE, ""))
     told = [report for report in not_output if isinstance(report, ProgressReport) and report.value is not None]
-    newest, hung = newest_by_reporter(told), job.hang_attempt == plan.attempt
-    stalled_s = progress_timeout(newest, policy, job.spec.progress_timeout_s, confirmed=hung).seconds
+    newest = newest_by_reporter(told)
+    stalled_s = progress_timeout(newest, policy, job.spec.progress_timeout_s, confirmed=True).seconds
     return Evidence(reports, topology, unread, History(lemons), quoted, stalled_s)
 
 
@@ -382,6 +382,7 @@ def _output_of_ranks(
         task_id = plan.task_ids[rank]
         tails[rank] = log_tail(job, task_id, LOG_LINES_PER_RANK) if task_id else "it never had a task"
 
+    ranks.sort(key=lambda rank: not plan.task_ids[rank])
     for_each(read, ranks[:1])  # creates the clients, which parallel reads would do once each
     for_each(read, ranks[1:])
     for rank in ranks:

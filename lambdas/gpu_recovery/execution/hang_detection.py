@@ -75,16 +75,16 @@ def find_hang(
     least = progress_timeout(newest, policy, own_s, stops, confirmed=True)
     if stalled_s < least.seconds or latest_age_s > policy.heartbeat_stale_s:
         return None
-    slowest_s = _former_slowest_s(store, job, plan)
-    least = progress_timeout(newest, policy, own_s, stops, slowest_s, confirmed=True)
-    if stalled_s < least.seconds:
-        return None
-    limit = progress_timeout(newest, policy, own_s, stops, slowest_s)
     since = now - timedelta(seconds=stalled_s)
     confirmed = is_confirmed(since)
+    if not confirmed and stalled_s < progress_timeout(newest, policy, own_s, stops).seconds:
+        return None
+    slowest_s = _former_slowest_s(store, job, plan)
+    limit = progress_timeout(newest, policy, own_s, stops, slowest_s)
+    least = progress_timeout(newest, policy, own_s, stops, slowest_s, confirmed=confirmed)
+    if stalled_s < least.seconds:
+        return None
     if stalled_s < limit.seconds:
-        if not confirmed:
-            return None
         limit = ProgressTimeout(least.seconds, f"{least.reason}, because the node agents see every rank wait")
     sentence = f"no rank has made progress for {stalled_s:.0f} s, although its instances report; {limit.reason}"
     furthest = max(report.value for report in progress if report.value is not None)

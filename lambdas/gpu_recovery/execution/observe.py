@@ -55,6 +55,8 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
         return None
 
     def is_confirmed(since: datetime) -> bool:
+        if job.is_observed(context.policy):
+            return False  # it is not stopped, so the heartbeats of all its instances are not read at each poll
         from gpu_recovery.execution.quiet_gang import is_confirmed_hang  # noqa: PLC0415 - needed seldom
 
         return is_confirmed_hang(context.store, context.policy, job, plan, since, context.now)

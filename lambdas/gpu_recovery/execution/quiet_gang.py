@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.hang_signals import is_confirmed, signs_of_hang
+from gpu_recovery.core.hang_signals import is_confirmed, rank_confirms, signs_of_hang
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.job.hang_stops import backoffs
 from gpu_recovery.core.job.record import Job
@@ -51,13 +51,19 @@ def is_confirmed_hang(
 ) -> bool:
     """Return whether the activity of every rank shows a hang, too.
 
+    The first rank's instance is read first, so that a gang whose first rank works costs one read.
+
     Args:
         since: time of the last progress.
         now: the present time.
     """
+    stalled_s = (now - since).total_seconds()
+    first = _activities(store, policy, job, plan, plan.instances[:1], now).get(0) if plan.instances[0] else None
+    if first is None or not rank_confirms(first, stalled_s):
+        return False
     known = _activities(store, policy, job, plan, tuple(dict.fromkeys(filter(None, plan.instances))), now)
     ranks = {rank: known.get(rank) for rank in range(len(plan.instances))}
-    return is_confirmed(ranks, (now - since).total_seconds())
+    return is_confirmed(ranks, stalled_s)
 
 
 def _activities(

@@ -92,7 +92,7 @@ def _diagnose_attempt(dependencies: Dependencies, document: dict[str, Any]) -> A
         raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
     recovery, now = dependencies.recovery, dependencies.recovery.clock()
     log_tail = _driver_log_tail(dependencies) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
-    evidence = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now)
+    evidence = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now, recovery.for_each)
     outcome = outcome_of(job, attempt)
     diagnosis = evidence.diagnosis(recovery.policy, now)
     view = _view(diagnosis, job.job_id, attempt, evidence.unread_logs, outcome, _next_step(job, attempt))

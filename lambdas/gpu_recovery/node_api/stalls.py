@@ -50,7 +50,11 @@ def stall_events(
             yield (
                 rank.job_id,
                 events.StallReported(
-                    at=now, attempt=rank.attempt, instance_id=report.instance_id, unchanged_s=newest.unchanged_s
+                    at=now,
+                    attempt=rank.attempt,
+                    instance_id=report.instance_id,
+                    unchanged_s=newest.unchanged_s,
+                    is_early=newest.unchanged_s < progress_timeout([newest], policy).seconds,
                 ),
             )
 

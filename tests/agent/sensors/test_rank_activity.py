@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.rank_activity import VALUES_MAX, RankActivity
+from gpu_recovery.core.hang_signals import rank_confirms
+from gpu_recovery.core.rank_activity import VALUES_MAX, RankActivity, activity_of, activity_text
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.rank.paths import output_path
@@ -45,6 +46,17 @@ def test_a_quiet_rank_is_told_with_its_means_and_what_is_usual() -> None:
     assert history((TRAINS, 40)).values() == [0]
     values = history((TRAINS, 40), (QUIET, 8)).values()
     assert values == [120, 300, 0, 100, 160, 692, 1.0, 0.0, 4_000.0, 0.1, 0, 705]
+
+
+def test_the_sample_in_which_a_hang_begins_does_not_count_as_soon_as_there_is_another() -> None:
+    """The rank sleeps from the last fifth of a sample on. The agent confirms the hang after a minute."""
+    asleep = QUIET._replace(utilization=0.0, power_w=127.0, cores_per_gpu=0.0)
+    begins = asleep._replace(power_w=0.8 * 127 + 0.2 * 692, cores_per_gpu=0.2)
+    for quiet, cores in ((0, 0.2), (1, 0.0), (3, 0.0), (8, 0.0)):
+        known = history((TRAINS, 40), (begins, 1), (asleep, quiet)).values()
+        assert known is not None and (known[0], known[6]) == ((quiet + 1) * 15, cores)
+    activity = activity_of({"0": activity_text(history((TRAINS, 40), (begins, 1), (asleep, 3)).values())}, 0)
+    assert activity is not None and rank_confirms(activity, 60.0)
 
 
 @pytest.mark.parametrize(

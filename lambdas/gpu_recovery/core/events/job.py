@@ -264,12 +264,13 @@ class StallReported(JobEvent):
     """The rank on this instance has shown no work for `unchanged_s` seconds: too long.
 
     A process of it has reported the same progress, or, with `is_quiet`, its agent sees no work of a rank that reports
-    no progress. Whether the whole gang hangs is asked afterwards.
+    no progress. Whether the whole gang hangs is asked afterwards. With `is_early` only a confirmed hang is long enough.
     """
 
     instance_id: str
     unchanged_s: float
     is_quiet: bool = False
+    is_early: bool = False
 
 
 @frozen_dataclass(kw_only=True)
