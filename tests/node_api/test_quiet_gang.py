@@ -76,7 +76,6 @@ class Node:
         (net / "statistics/rx_bytes").write_text("0\n")
         (net / "statistics/tx_bytes").write_text("0\n")
         self._counters, self._disk = port, folder / "proc/diskstats"
-        self._state = folder / "nvml.json"
         identity = RankIdentity(JOB, 1, rank)
         claims = {**rank_fields(identity), "remote_pid": WRAPPER, "start_ticks": TICKS, "boot_id": BOOT}
         (folder / "ranks/r.json").write_text(json.dumps(claims))
@@ -113,7 +112,6 @@ class Node:
             }
             for worker in range(GPUS)
         ]
-        self._state.write_text(json.dumps({"gpus": gpus}))
         (self._counters / "tx_bytes").write_text(f"{self._moved}\n")
         (self._counters / "rx_bytes").write_text("0\n")
         if "traffic" in self.hides:
@@ -123,7 +121,7 @@ class Node:
             self._disk.write_text(f" 259 0 nvme0n1 1 0 0 0 9 0 {disk}\n 259 1 nvme0n1p1 1 0 0 0 9 0 {disk}\n")
         if does.line:
             os.utime(self._output, (self.now, self.now))
-        monkeypatch.setenv("FAKE_NVML", str(self._state))
+        monkeypatch.setattr(self._nvml, "_behaviour", lambda: {"gpus": gpus})
         reading = nvml_reading.read(self._nvml)
         self._live = self._ranks.poll()[0]
         self._activity.sample(self._live, reading)
