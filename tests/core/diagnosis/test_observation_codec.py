@@ -15,7 +15,6 @@ from gpu_recovery.core.diagnosis.observation_buffer import (
     BUFFER_MAX,
     ObservationBuffer,
     added,
-    bounded,
 )
 from gpu_recovery.core.diagnosis.observation_codec import (
     BYTES_MAX,
@@ -393,7 +392,11 @@ def test_what_is_kept_is_bounded_in_bytes() -> None:
     lines = [
         observations.NcclReport(report_id=f"n-{n:03}", at_s=float(n), line="\u4f8b" * 900) for n in range(BUFFER_MAX)
     ]
-    kept = bounded(list(lines))
+    at_once, one_by_one = added(ObservationBuffer(), lines, 0), ObservationBuffer()
+    for line in lines:
+        one_by_one = added(one_by_one, [line], 0) or one_by_one
+    assert at_once == one_by_one
+    kept = one_by_one.reports
     assert 0 < len(kept) < BUFFER_MAX and kept[-1] == lines[-1]
     assert sum(size(one) for one in kept) <= BUFFER_BYTES_MAX < sum(size(one) for one in lines[: len(kept) + 1])
 

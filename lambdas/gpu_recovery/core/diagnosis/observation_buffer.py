@@ -7,7 +7,8 @@ one worker do not displace a single event that was never acknowledged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 
 from gpu_recovery.core.diagnosis.observation_codec import size
 from gpu_recovery.core.diagnosis.observations import Observation
@@ -22,10 +23,12 @@ class ObservationBuffer:
     """Observations of one attempt from one instance, the oldest first.
 
     lost: approximate number of observations that were dropped or never arrived.
+    sizes: bytes of each observation that was measured, by report id. An observation is measured once.
     """
 
     reports: tuple[Observation, ...] = ()
     lost: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 def added(before: ObservationBuffer, received: Iterable[Observation], lost: int) -> ObservationBuffer | None:
@@ -42,20 +45,25 @@ def added(before: ObservationBuffer, received: Iterable[Observation], lost: int)
     if not new:
         return None
     every = sorted((*before.reports, *new.values()), key=lambda report: (report.at_s, report.report_id))
-    kept = bounded(every)
-    return ObservationBuffer(kept, before.lost + lost + len(every) - len(kept))
+    sizes = {report.report_id: before.sizes.get(report.report_id) or size(report) for report in every}
+    kept = bounded(every, sizes)
+    return ObservationBuffer(kept, before.lost + lost + len(every) - len(kept), sizes)
 
 
-def bounded(reports: list[Observation]) -> tuple[Observation, ...]:
-    """Observations that fit into the bounds. `reports` is sorted, the oldest first."""
+def bounded(reports: list[Observation], sizes: Mapping[str, int]) -> tuple[Observation, ...]:
+    """Observations that fit into the bounds.
+
+    Args:
+        reports: sorted, the oldest first.
+        sizes: bytes of each observation, by report id.
+    """
     kept = list(reports)
-    bytes_of = {report.report_id: size(report) for report in kept}
-    bytes_left = sum(bytes_of.values())
+    bytes_left = sum(sizes[report.report_id] for report in kept)
     count = Counter(type(report).__name__ for report in kept)
     while len(kept) > BUFFER_MAX or bytes_left > BUFFER_BYTES_MAX:
         most_frequent = max(count, key=lambda name: (count[name], name))
         index = next(index for index, report in enumerate(kept) if type(report).__name__ == most_frequent)
-        bytes_left -= bytes_of[kept[index].report_id]
+        bytes_left -= sizes[kept[index].report_id]
         count[most_frequent] -= 1
         del kept[index]
     return tuple(kept)

@@ -70,6 +70,7 @@ ATTEMPT_MAX = RANK_MAX = 1_000_000
 _SET_BY_RECEIVER = frozenset({"report_id", "at_s", "instance_id"})
 """Fields that the receiver sets. A process cannot set its own id, time or instance."""
 _ABSENT = object()
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class _Unreadable(ValueError):
@@ -107,14 +108,13 @@ def to_json(report: Observation) -> dict[str, Any]:
 
     It holds `type`, `id`, `at_s`, `instance`, and every field that differs from its default.
     """
-    known: Any = report
     document: dict[str, Any] = {"type": NAMES[type(report)], "id": report.report_id, "at_s": round(report.at_s, 3)}
     if report.instance_id:
         document["instance"] = report.instance_id
-    for field in fields(known):
-        value = getattr(report, field.name)
-        if field.name not in _SET_BY_RECEIVER and (field.default is MISSING or value != field.default):
-            document[field.name] = [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+    for name, default in _sent_fields(type(report)):
+        value = getattr(report, name)
+        if default is MISSING or value != default:
+            document[name] = [_plain(entry) for entry in value] if isinstance(value, tuple) else value
     return document
 
 
@@ -135,7 +135,7 @@ def size(report: Observation) -> int:
 
 
 def _bytes(values: Any) -> int:
-    return len(json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
+    return len(_ENCODER.encode(values).encode(errors="replace"))
 
 
 def _observed(instance_id: str, entry: Any) -> ReceivedObservation:
@@ -176,6 +176,12 @@ def _made(kind: Any, values: Mapping[str, Any]) -> Any:
     if any(field.default is MISSING and values.get(field.name, "") == "" for field in fields(kind)):
         raise _Unreadable("a required field is missing")
     return kind(**values)
+
+
+@cache
+def _sent_fields(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Name and default of each field that a process sends."""
+    return tuple((field.name, field.default) for field in fields(kind) if field.name not in _SET_BY_RECEIVER)
 
 
 @cache
