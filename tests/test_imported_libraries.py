@@ -5,11 +5,22 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.source_files import CORE, HANDLERS, LAMBDAS, MODULES, ROOT, below, path_in_repository, syntax_tree
+from tests.source_files import (
+    CORE,
+    HANDLERS,
+    LAMBDAS,
+    MODULES,
+    ROOT,
+    below,
+    forget_trees,
+    path_in_repository,
+    syntax_nodes,
+)
 
 IMPORTS = {
     # A policy, priority or principal that no function would accept is refused before it is deployed; a metric that none
@@ -119,13 +130,14 @@ AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}
 def _forget_trees() -> Iterator[None]:
     """The syntax trees take 60 MB of the worker."""
     yield
-    syntax_tree.cache_clear()
+    forget_trees()
 
 
+@cache
 def _imports(path: Path) -> set[str]:
     """The absolute names of the modules that `path` imports, relative ones resolved from the lambdas folder."""
     found: set[str] = set()
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -154,7 +166,7 @@ def test_the_core_is_pure(path: Path) -> None:
     allowed = CORE_LIBRARY | LIBRARY_OF_CLASSES.get(path.name, set())
     for name in _imports(path):
         assert _is_within(name, {"gpu_recovery.core"}) or name.split(".")[0] in allowed, name
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Attribute):
             assert node.attr not in ("now", "utcnow", "today") or _is_given_now(node), f"line {node.lineno}"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

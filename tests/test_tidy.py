@@ -13,7 +13,19 @@ import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
-from tests.source_files import FILES, HANDLERS, LAMBDAS, MODULES, PAGES, ROOT, below, path_in_repository, syntax_tree
+from tests.source_files import (
+    FILES,
+    HANDLERS,
+    LAMBDAS,
+    MODULES,
+    PAGES,
+    ROOT,
+    below,
+    forget_trees,
+    path_in_repository,
+    syntax_nodes,
+    syntax_tree,
+)
 
 MODULE_LINES_MAX, FUNCTION_LINES_MAX, HANDLER_LINES_MAX = 500, 70, 40
 STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of ECS, in the words of its API"}
@@ -77,7 +89,7 @@ NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "service"
 def _forget_trees() -> Iterator[None]:
     """The syntax trees take 60 MB of the worker."""
     yield
-    syntax_tree.cache_clear()
+    forget_trees()
 
 
 # -- how long things are -----------------------------------------------------------------------------------------------
@@ -89,12 +101,11 @@ def _functions(path: Path) -> list[tuple[str, int, bool]]:
 
     The trees of the tests are not kept: they would take 140 MB.
     """
-    tree = (
-        ast.parse(path.read_text(), str(path)) if path_in_repository(path).startswith("tests/") else syntax_tree(path)
-    )
+    is_test = path_in_repository(path).startswith("tests/")
+    nodes = ast.walk(ast.parse(path.read_text(), str(path))) if is_test else syntax_nodes(path)
     return [
         (node.name, (node.end_lineno or 0) - node.lineno + 1, ast.get_docstring(node) is not None)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
@@ -130,10 +141,10 @@ def test_statuses_are_written_in_their_enums_only() -> None:
     for path in below("lambdas"):
         if path_in_repository(path) in STATUS_LITERALS:
             continue
-        tree = syntax_tree(path)
-        enums = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _is_enum(node)]
+        nodes = syntax_nodes(path)
+        enums = [node for node in nodes if isinstance(node, ast.ClassDef) and _is_enum(node)]
         spelt = {id(one) for enum in enums for one in ast.walk(enum)}
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spelt:
                 assert node.value not in statuses, f"{path_in_repository(path)}:{node.lineno}"
 
@@ -152,7 +163,7 @@ def test_nothing_unfinished_or_foreign_is_left_in_a_file(what: str) -> None:
 def test_nothing_is_found_by_a_scan() -> None:
     """A table is read by key or by index, however small it is today."""
     for path in below("lambdas"):
-        for node in ast.walk(syntax_tree(path)):
+        for node in syntax_nodes(path):
             assert not (isinstance(node, ast.Attribute) and node.attr == "scan"), (
                 f"{path_in_repository(path)}:{node.lineno}"
             )
@@ -163,7 +174,7 @@ def test_a_broad_except_raises() -> None:
     for path in MODULES:
         if path_in_repository(path) in BROAD_EXCEPTS or path.is_relative_to(ROOT / "tests"):
             continue
-        for node in ast.walk(syntax_tree(path)):
+        for node in syntax_nodes(path):
             if isinstance(node, ast.ExceptHandler) and _is_broad(node):
                 raises = any(isinstance(one, ast.Raise) for one in ast.walk(node))
                 assert raises, f"{path_in_repository(path)}:{node.lineno}"
@@ -197,7 +208,7 @@ def test_functions_and_parameters_have_names_of_the_field(place: str) -> None:
     """Who greps for a term finds the function; a metaphor must be learnt first."""
     found = []
     for path in below(place):
-        for node in ast.walk(syntax_tree(path)):
+        for node in syntax_nodes(path):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.arg):
                 name = node.arg if isinstance(node, ast.arg) else node.name
                 words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -210,7 +221,7 @@ def test_machine_means_state_machine() -> None:
     """An EC2 instance is an instance: no function, class or file calls it a machine, but for stored names."""
     found = []
     for path in (path for place in PRODUCT for path in below(place)):
-        defined = (node for node in ast.walk(syntax_tree(path)) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+        defined = (node for node in syntax_nodes(path) if isinstance(node, ast.FunctionDef | ast.ClassDef))
         names = {path.stem, *(node.name for node in defined)}
         plain = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names} - STORED_MACHINES
         found += [f"{path_in_repository(path)}: {name}" for name in plain if re.search(r"(?<!state_)machine", name)]
@@ -312,7 +323,7 @@ def test_everything_public_has_a_docstring(place: str) -> None:
 
 def _prose(path: Path) -> Iterator[str]:
     """The docstrings of a module, those below constants included."""
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             value = statement.value if isinstance(statement, ast.Expr) else None
