@@ -140,31 +140,37 @@ def decode(kind: Any, data: Any) -> Any:
         ItemUnreadable: a dataclass in `data` is malformed.
         ValueError, TypeError, AttributeError, KeyError, ArithmeticError: another value is malformed.
     """
-    origin = get_origin(kind)
+    return _decoder(kind)(data)
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """Return the function that decodes values of type `kind`.
+
+    The parts of the type are looked at when there is data for them: else methods of classes would be generated in vain.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        if data is None:
-            return None
-        return decode(next(arg for arg in get_args(kind) if arg is not type(None)), data)
+        present = next(argument for argument in arguments if argument is not type(None))
+        return lambda data: None if data is None else decode(present, data)
     if kind is Any or kind in _BASES:
-        return _decode_named(data) if isinstance(data, Mapping) and data.get("type") in NAMED else _plain(data)
+        return lambda data: (
+            _decode_named(data) if isinstance(data, Mapping) and data.get("type") in NAMED else _plain(data)
+        )
     if origin is tuple:
-        return tuple(decode(get_args(kind)[0], item) for item in _a(list, data))
+        return lambda data: tuple([decode(arguments[0], one) for one in _a(list, data)])
     if origin is frozenset:
-        return frozenset(decode(get_args(kind)[0], item) for item in _a((set, list), data))
+        return lambda data: frozenset([decode(arguments[0], one) for one in _a((set, list), data)])
     if origin is not None and issubclass(origin, Mapping):
-        key_kind, item_kind = get_args(kind)
-        return {decode(key_kind, key): decode(item_kind, item) for key, item in _a(Mapping, data).items()}
+        key, item = arguments
+        return lambda data: {decode(key, name): decode(item, one) for name, one in _a(Mapping, data).items()}
     if is_dataclass(kind):
-        return _decode_record(kind, _a(Mapping, data))
+        return lambda data: _decode_record(kind, _a(Mapping, data))
     if kind is datetime:
-        return from_iso(data)
-    if kind is int:
-        return int(data)
+        return from_iso
     if isinstance(kind, type) and issubclass(kind, IntEnum):
-        return kind(int(data))
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(data)
-    return _plain(data)
+        return lambda data: kind(int(data))
+    return kind if kind is int or (isinstance(kind, type) and issubclass(kind, StrEnum)) else _plain
 
 
 def _a(kind: Any, data: Any) -> Any:
@@ -179,21 +185,25 @@ def _decode_named(data: Mapping[str, Any]) -> Any:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _described(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Return name, type, and whether it must be there, of each field of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        (field.name, hints[field.name], field.default is MISSING and field.default_factory is MISSING)
+        for field in fields(kind)
+    )
 
 
 def _decode_record(kind: Any, data: Mapping[str, Any]) -> Any:
-    hints = _hints(kind)
     values: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.name in data:
+    for name, hint, is_required in _described(kind):
+        if name in data:
             try:
-                values[field.name] = decode(hints[field.name], data[field.name])
+                values[name] = decode(hint, data[name])
             except MISREADINGS as error:
-                raise ItemUnreadable(f"{kind.__name__}.{field.name}: {error}") from error
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise ItemUnreadable(f"a {kind.__name__} without {field.name}")
+                raise ItemUnreadable(f"{kind.__name__}.{name}: {error}") from error
+        elif is_required:
+            raise ItemUnreadable(f"a {kind.__name__} without {name}")
     return kind(**values)
 
 
