@@ -70,7 +70,7 @@ def _model(cls: type, kw_only: bool) -> type:
             members[name] = cls.__dict__[name]
     if hasattr(cls, "__post_init__"):
         members["__post_init__"] = None
-    model = dataclass(frozen=True, repr=False, eq=False, kw_only=kw_only)(type(cls.__name__, (), members))
+    model: type = dataclass(frozen=True, repr=False, eq=False, kw_only=kw_only)(type(cls.__name__, (), members))
     for declared in fields(model):
         declared.type = annotations[declared.name]
     return model
@@ -88,7 +88,7 @@ def _add_comparisons(cls: type) -> None:
     compared: Callable[[Any], tuple[Any, ...]] | None = None
     in_hash: Callable[[Any], tuple[Any, ...]] | None = None
 
-    def equals(self: Any, other: object) -> bool:
+    def equals(self: Any, other: object) -> Any:
         nonlocal compared
         if other.__class__ is not self.__class__:
             return NotImplemented
@@ -141,7 +141,7 @@ def _defer(cls: type, kw_only: bool) -> None:
 
     def deferred_init(self: Any, *args: Any, **named: Any) -> None:
         generate()
-        cls.__init__(self, *args, **named)
+        cls.__init__(self, *args, **named)  # type: ignore[misc]
 
     cls.__init__ = deferred_init  # type: ignore[misc]
     _add_comparisons(cls)

@@ -108,10 +108,11 @@ def to_json(report: Observation) -> dict[str, Any]:
 
     It holds `type`, `id`, `at_s`, `instance`, and every field that differs from its default.
     """
-    document: dict[str, Any] = {"type": NAMES[type(report)], "id": report.report_id, "at_s": round(report.at_s, 3)}
+    kind: Any = type(report)
+    document: dict[str, Any] = {"type": NAMES[kind], "id": report.report_id, "at_s": round(report.at_s, 3)}
     if report.instance_id:
         document["instance"] = report.instance_id
-    for name, default in _sent_fields(type(report)):
+    for name, default in _sent_fields(kind):
         value = getattr(report, name)
         if default is MISSING or value != default:
             document[name] = [_plain(entry) for entry in value] if isinstance(value, tuple) else value
