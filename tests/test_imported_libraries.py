@@ -120,7 +120,7 @@ CORE_LIBRARY = {
     "typing",
 }
 """What the core may use of the standard library: nothing with a clock, an environment, a log, or luck."""
-LIBRARY_OF_CLASSES = {"lazy_dataclass.py": {"inspect", "threading"}}
+LIBRARY_OF_CLASSES = {"lazy_dataclass.py": {"copy", "inspect", "operator", "reprlib", "threading"}}
 """What a module of the core that makes classes may use beside that."""
 MODELS = {"pydantic", "pydantic_core"}
 AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}

@@ -101,7 +101,7 @@ def _add_comparisons(cls: type) -> None:
         if in_hash is None:
             chosen = (one for one in fields(cls) if (one.compare if one.hash is None else one.hash))
             in_hash = _values([one.name for one in chosen])
-        return hash(in_hash(self))
+        return in_hash(self).__hash__()
 
     @recursive_repr()
     def shown(self: Any) -> str:
