@@ -142,6 +142,13 @@ def test_an_item_without_what_its_record_needs_is_unreadable(missing: str) -> No
         decode(Job, item)
 
 
+@pytest.mark.parametrize(("field", "wrong"), [("instances", "i-1"), ("commands", {}), ("look_at", 7), ("spec", [])])
+def test_a_value_of_another_shape_is_unreadable(field: str, wrong: Any) -> None:
+    """A text can be iterated as a list can. It would come back as one instance for each letter."""
+    with pytest.raises(ItemUnreadable, match=field):
+        decode(Job, encode(job()) | {field: wrong})
+
+
 def test_numbers_are_numbers_and_sets_are_sets() -> None:
     """Not texts: conditions compare them and ADD works on them."""
     item = typed(encode(job(attempt=2, attempts_uncounted={"INTERRUPTED": 1})))
