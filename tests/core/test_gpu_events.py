@@ -184,6 +184,13 @@ def test_an_idle_check_is_no_incident() -> None:
     assert entries(applied(tell(record, verdict_of(record, CheckOutcome.REBOOT), now=later(60)))) == []
 
 
+def test_an_event_that_is_delivered_again_much_later_leaves_no_further_entry() -> None:
+    """The time of the event counts. A new event of the same kind, as late, is another occurrence."""
+    first = applied(tell(available(), told := events.GpuEventsReported(at=NOW, events=(event(79),)), now=NOW))
+    assert tell(first, told, now=later(3_600)).outcome is EventOutcome.IGNORED
+    assert len(entries(applied(reported(first, event(79), at=later(3_600))))) == 2
+
+
 def test_the_record_knows_whether_the_agent_reads_events() -> None:
     """A report that says it again changes nothing, and a report without events leaves no entry."""
     on = applied(reported(available()))

@@ -48,7 +48,7 @@ def _entry(instance: Instance, event: events.GpuEventsReported, context: Decisio
         return Ignore("neither the events nor the XIDs decide anything")
     name = type(event).__name__
     for entry in instance.history:
-        if entry.event == name and entry.reason.startswith(sentence) and context.now - entry.at < ONE_ENTRY_EACH:
+        if entry.event == name and entry.reason.startswith(sentence) and event.at - entry.at < ONE_ENTRY_EACH:
             return Ignore("it is recorded already")
     status = instance.status
     return HistoryEntry(context.now, status, status, name, 0, f"{sentence} ({named_events(event.events)})")
