@@ -25,8 +25,8 @@ P95_LEAST, P50_OFF = 0.88, 0.2
 median may be from one half. `docs/recovery-contract.md` states both. There are 25 to 50 incidents, and half of the
 recoveries have one of two lengths, so shares are compared and not times."""
 P95_LONGEST, P95_OFF = 1.5, 0.02
-"""Factor by which the 95 % value of the model may exceed that of the simulation, and how far the share of the latter may
-be from 95 %. The model jumps from 168 to 224 s at a share of 94 to 95 %: from a hang to a check of the gang."""
+"""Factor by which the 95 % value of the model may exceed that of the simulation, and how far the share of the latter
+may be from 95 %. The model jumps from 168 to 224 s at a share of 94 to 95 %: from a hang to a check of the gang."""
 JOB = """\
 workload: sft
 nnodes: 4
