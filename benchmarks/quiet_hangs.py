@@ -28,7 +28,7 @@ RANKS, SAMPLE_S, DAY_S = 3, 15.0, 86_400.0
 """Ranks of a gang, seconds between two samples of the agent, and seconds of a day."""
 JOBS, JOB_DAYS = 36, 10
 """Courses of each kind, and their days: more than 3,000 job-days of the courses that should raise no alarm, for a bound
-below one false alarm per 1,000 job-days. They take about eight minutes of processor time."""
+below one false alarm per 1,000 job-days. They take about eleven minutes of processor time."""
 LOOK_LIKE_A_HANG = (
     "waits of all ranks for a remote service, 3 to 5 minutes every 2 hours",
     "waits of rank 0 for a remote service, 1 to 3 minutes every 2 hours, the others in a collective",

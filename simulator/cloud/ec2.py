@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from threading import RLock
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ec2 import Ec2
-from gpu_recovery.execution.context import sequentially
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
 from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.model.instances import MANAGED_TAG
 from simulator.cloud.fleet import VirtualFleet
 from simulator.cloud.power import VirtualPower
+from simulator.cloud.sequential_calls import SequentialCalls
 from simulator.invocations import Invocations
 
 MANAGED = (MANAGED_TAG, "true")
@@ -123,22 +123,12 @@ class Ec2ModelPages:
             params = {**params, "NextToken": page["NextToken"]}
 
 
-class ModelEc2(Ec2):
-    """The production wrapper `Ec2` with clients of the model.
-
-    for_each: applies a function to each item, where production uses several threads.
-    """
+class ModelEc2(SequentialCalls, Ec2):
+    """The production wrapper `Ec2` with clients of the model and sequential calls."""
 
     def __init__(self, fleet: VirtualFleet, invocations: Invocations) -> None:
         super().__init__(MANAGED, fleet.timeline.clock)
-        self.for_each: Callable[[Callable[[Any], object], Iterable[Any]], object] = sequentially
         driver: Any = VirtualDriver(fleet)
         power: Any = VirtualPower(fleet)
         self.client = self.once = Ec2ModelClient(Ec2Api(driver, power), fleet, invocations)
         self.groups = Ec2ModelClient(AutoScalingApi(driver, power), fleet, invocations)
-
-    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Call `work` for each item, one after the other. Return the results in the order of the items."""
-        results: list[Any] = []
-        self.for_each(lambda item: results.append(work(item)), items)
-        return results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ from gpu_recovery.aws.ecs_events import Overrides, overrides_of
 from gpu_recovery.aws.fields import Fields
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.execution.context import sequentially
 
 from sandbox.cluster.model import describe, instances, tasks
 from sandbox.cluster.model.cluster import AwsApiError, OperationResult
 from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.cloud.fleet import VirtualFleet
+from simulator.cloud.sequential_calls import SequentialCalls
 from simulator.invocations import Invocations
 
 LISTED_INSTANCES = ("list_container_instances", "containerInstanceArns")
@@ -136,29 +136,14 @@ class EcsModelPages:
             request = {"nextToken": page["nextToken"]}
 
 
-class SequentialEcs(Ecs):
-    """The production wrapper `Ecs` with sequential calls, because virtual time has no threads.
-
-    Attributes:
-        for_each: applies a function to each item, where production uses several threads.
-    """
+class SequentialEcs(SequentialCalls, Ecs):
+    """The production wrapper `Ecs` with sequential calls."""
 
     def __init__(self, client: EcsModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
         super().__init__(cluster, clock)
         self.client = client
-        self.for_each: Callable[[Callable[[Any], object], Iterable[Any]], object] = sequentially
 
     client: EcsModelClient
-
-    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Call `work` for each item, one after the other. Return the results in the order of the items."""
-        results: list[Any] = []
-        self.for_each(lambda item: results.append(work(item)), items)
-        return results
-
-    def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        """Stop the tasks. `reason` becomes their stopped reason."""
-        self.for_each(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
     def overrides(self, task: Fields) -> Overrides:
         """Return the overrides of a task. `task` is the task as an event shows it."""

@@ -73,22 +73,22 @@ WARM_S = 300
 
 
 class EventDelivery:
-    """Delivery of events and wake-ups. The clock is set once there is a world.
+    """Delivery of events and wake-ups.
 
     Events take `event_s`. A wake-up takes `wake_s`, or `event_s`, which includes the start of a function, if no other
     came in the `WARM_S` seconds before.
     """
 
-    def __init__(self, conditions: Conditions) -> None:
-        self._conditions, self._woken_at = conditions, datetime.min.replace(tzinfo=UTC)
-        self.clock: Callable[[], datetime] = lambda: self._woken_at
+    def __init__(self, conditions: Conditions, clock: Callable[[], datetime]) -> None:
+        self._conditions, self._clock = conditions, clock
+        self._woken_at = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, envelope: Mapping[str, Any]) -> tuple[float]:
         """Return the seconds until the event arrives."""
         if envelope["detail-type"] != WAKE:
             return (self._conditions.event_s,)
-        is_warm = self.clock() < self._woken_at + timedelta(seconds=WARM_S)
-        self._woken_at = self.clock()
+        is_warm = self._clock() < self._woken_at + timedelta(seconds=WARM_S)
+        self._woken_at = self._clock()
         return (self._conditions.wake_s if is_warm else self._conditions.event_s,)
 
 
@@ -184,13 +184,12 @@ class Production:
             RuntimeError: the job did not begin to train, or a function of the product failed.
         """
         conditions, profile, policy = trace.conditions, trace.profile, self.policy()
-        store, delivery = ReportingStore(), EventDelivery(conditions)
+        store = ReportingStore()
         world = World(
             store=store,
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
             policy=policy,
-            delivery=delivery,
             timings=timings(conditions, self.level),
             costs=costs(conditions),
             nemesis=observer,
@@ -200,7 +199,7 @@ class Production:
             seed=f"goodput/{profile.name}/{trace.seed}",
             instance_ids=instance_ids,
         )
-        delivery.clock = world.timeline.clock
+        world.delivery = EventDelivery(conditions, world.timeline.clock)
         world.functions.poke_s = conditions.wake_s
         operators = Operators(world, trace)
         trainer = Trainer(world, trace, self.level, operators.came_back)

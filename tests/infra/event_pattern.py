@@ -1,7 +1,7 @@
 """EventBridge pattern matching, for the operators our rules use; any other operator is an error, never a match.
 
-A pattern matches when every key matches; a list of alternatives matches when one of them does; an array in the event
-matches when one of its elements does; a key that the event lacks is matched by `{"exists": false}` alone.
+A pattern matches when every key matches. A list of alternatives matches when one of them does. An array in the event
+matches when one of its elements does. A key that the event lacks is matched by `{"exists": false}` alone.
 """
 
 from typing import Any

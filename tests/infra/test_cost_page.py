@@ -24,11 +24,17 @@ def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> No
 def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_reports_and_unused_locks(
     deployment: Deployment,
 ) -> None:
-    """Time to live deletes within two days or so: a claim or a deadline must never depend on it. The attribute it goes
-    by is written with the key of a submission, whose end the API decides by the clock, and with what a training told of
-    an attempt, which only a diagnosis reads, with a lock that nobody has used for 90 days, with the mark of a
-    notification that was sent once, and with the task of an agent, which its reports prolong; with nothing else. All of
-    the event history goes by it, which no decision reads."""
+    """Time to live deletes within two days or so. A claim or a deadline must never depend on it.
+
+    These items have the attribute, and no others:
+
+    - the key of a submission, whose end the API decides by the clock,
+    - what a training reported of an attempt, which only a diagnosis reads,
+    - a lock without use for 90 days,
+    - the mark of a notification that was sent once,
+    - the task of an agent, which its reports prolong,
+    - the whole event history, which no decision reads.
+    """
     tables = deployment.of_type("AWS::DynamoDB::Table")
     assert len(tables) == 3
     forgetful = {name: table for name, table in tables.items() if "TimeToLiveSpecification" in table}

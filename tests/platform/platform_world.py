@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 import boto3
-import gpu_recovery.aws.ecs as ecs_module
 import pytest
+from gpu_recovery.aws import parallel_calls
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.dynamodb import plain
@@ -90,7 +90,7 @@ class PlatformWorld(World):
         self.cloud.connect(self.fleet, self.definitions)
         self.cloud.happened = self._happened
         monkeypatch.setattr(boto3, "client", self.cloud.client)
-        monkeypatch.setattr(ecs_module, "in_parallel", IN_TURN)
+        monkeypatch.setattr(parallel_calls, "in_parallel", IN_TURN)
         self.recovery = self.production()
         if fault is not None:
             self.cloud.fault = fault

@@ -1,8 +1,8 @@
 """A GPU fault from the kernel's log to the repair: agent, control plane and health check held against each other.
 
-The production loop runs in a world of the simulator. The report is the node agent's own, made of the machine's kernel
-log; the RunTask request is the control plane's own; and the check is the real one, on that log, a driver and a
-diagnostic of the test's own. No part is told by the test how another names a GPU.
+The production loop runs in a world of the simulator. The report is the node agent's own, made of the kernel
+log of the instance. The RunTask request is the control plane's own. The check is the real one: it reads that log, a
+driver and a diagnostic of the test. No part is told by the test how another names a GPU.
 """
 
 from __future__ import annotations

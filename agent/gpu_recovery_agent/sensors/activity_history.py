@@ -99,7 +99,7 @@ class ActivityHistory:
         self._window: deque[Sample] = deque(maxlen=WINDOW_SAMPLES)
         self._quiet_s = self._trained_s = self._trained_w = 0.0
         self._line_s: float | None = None
-        self._is_known = self._is_first = False
+        self._is_known = False
 
     def add(self, sample: Sample) -> None:
         """Add the next sample. A sample without power, or across a gap, ends a quiet time, and makes no pause of it."""
@@ -107,19 +107,17 @@ class ActivityHistory:
             self._line_s = 0.0 if sample.line or self._line_s is None else self._line_s + sample.seconds
         self._is_known = sample.power_w is not None and 0.0 < sample.seconds <= GAP_S
         if not self._is_known or sample.power_w is None:
-            self._quiet_s, self._is_first = 0.0, False
+            self._quiet_s = 0.0
             self._window.clear()
             return
         self._recall(sample.power_w)
         usual_w = _usual(self._power)
         if usual_w is not None and self._is_quiet(sample, sample.power_w, usual_w):
-            if self._is_first:
+            if self._window and self._window[0].seconds == self._quiet_s:  # the first sample of the quiet time
                 self._window.clear()
-            self._is_first = self._quiet_s == 0.0
             self._quiet_s += sample.seconds
             self._window.append(sample)
             return
-        self._is_first = False
         if self._quiet_s:
             self.pause_s = max(self.pause_s, self._quiet_s)
             self._quiet_s = 0.0

@@ -6,7 +6,7 @@ a filter for instance ids. A call with ids fails as a whole if EC2 no longer kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
 from gpu_recovery.aws.clients import NO_RETRIES, client, is_no_answer
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.parallel_calls import in_parallel
+from gpu_recovery.aws.parallel_calls import ParallelCalls
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.ports.errors import OutcomeUnknown
@@ -60,7 +60,7 @@ OVER = ("[Completed]", "[Canceled]")
 """Beginnings of the description of a scheduled event that has ended. EC2 lists such an event for a week."""
 
 
-class Ec2:
+class Ec2(ParallelCalls):
     """EC2 and Auto Scaling of the account. Each client is created at its first use.
 
     managed_tag: (key, value) of the opt-in tag by which owners permit reboots and replacement of an instance.
@@ -102,10 +102,6 @@ class Ec2:
 
         answers = self.each(ask, _chunks(instance_ids, FILTER_VALUES_MAX))
         return {str(entry["InstanceId"]): self._ec2_instance(entry) for entries in answers for entry in entries}
-
-    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Call `work` for each item, in parallel. Return the results in the order of the items."""
-        return in_parallel(work, items)
 
     def _ec2_instance(self, entry: Mapping[str, Any]) -> Ec2Instance:
         tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}

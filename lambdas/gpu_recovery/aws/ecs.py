@@ -17,7 +17,7 @@ from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.clients import client, is_no_answer
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.parallel_calls import CallRate, in_parallel
+from gpu_recovery.aws.parallel_calls import CallRate, ParallelCalls
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
@@ -71,7 +71,7 @@ class EcsClient(Protocol):
         """Return the paginator of an operation, by boto3's name of the operation."""
 
 
-class Ecs:
+class Ecs(ParallelCalls):
     """ECS of one cluster. The client is created at its first use.
 
     cluster: the cluster's name.
@@ -147,13 +147,9 @@ class Ecs:
             return (first,) * len(ranks)
         return (first, *self.each(launch, ranks[1:]))
 
-    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Call `work` for each item, in parallel. Return the results in the order of the items."""
-        return in_parallel(work, items)
-
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """Stop these tasks in parallel."""
-        in_parallel(lambda task_id: self.stop_task(task_id, reason), task_ids)
+        self.each(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
     def stop_task(self, task_id: str, reason: str) -> bool:
         """Stop a task. Return False if ECS does not know it. The reason is cut to 1,024 characters."""

@@ -91,6 +91,14 @@ in_parallel = WorkerThreads(PARALLEL).each
 """Call a function for each item, up to PARALLEL at a time in the process; see `WorkerThreads.each`."""
 
 
+class ParallelCalls:
+    """Base of the wrapper of a client that makes calls in parallel."""
+
+    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Call `work` for each item, in parallel. Return the results in the order of the items."""
+        return in_parallel(work, items)
+
+
 class CallRate:
     """Token bucket: delays calls that AWS would throttle.
 

@@ -161,8 +161,10 @@ def test_action_5_of_a_newer_driver_is_the_imex_domain(node: Node, watched: Watc
 
 
 def test_why_the_clocks_are_held_back_is_in_the_inventory_and_no_reason_to_look(node: Node, watched: Watched) -> None:
-    """NVML's bits as they are, a thermal and a power brake of the hardware among them; a question without an answer
-    is null with its reason, and no change of theirs makes another inventory of it."""
+    """NVML's bits are reported as they are, with a thermal and a power brake of the hardware among them.
+
+    A question without an answer is null with its reason. A change of the bits makes no other inventory.
+    """
     node.set_nvml(gpus=[{"reasons": THERMAL_SLOWDOWN | POWER_BRAKE}])
     slowed = watched.reading()
     assert slowed["gpus"][0]["clocks_event_reasons"] == 0xC0 and watched.health() == gpu_health.GpuHealthStatus("ok")
