@@ -30,7 +30,7 @@ UNTIL_THE_FAULT = '[ "${ATTEMPT:-1}" = 1 ] && export TOTAL_STEPS=1000000'
 EXITS_ONE = ["sh", "-c", f"{UNTIL_THE_FAULT}; trap : ABRT; python -m sandbox.trainers.plain_python || exit 1"]
 """Exit code 1 for every end of the worker, as from a launcher: the only code that `classic` checks for."""
 RANK_0_FAILS = ["sh", "-c", 'sleep 1; [ "$RANK" = 0 ] && exit 1; exec sleep 600']
-"""Only rank 0 ends by itself. If both ranks did, the load of the machine would decide which of them are stopped first."""
+"""Only rank 0 ends by itself. If both ranks did, the load of the machine would decide which of them is stopped."""
 IS_KILLED = ["sh", "-c", f"{UNTIL_THE_FAULT}; exec python -m sandbox.trainers.plain_python"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox import sandbox
-from tests.sandbox.time_sharing import Shared, shared_by_users
+from tests.sandbox.time_sharing import ENDED, Shared, shared_by_users
 
 POLICY = {
     "poll_interval_s": 5,
@@ -53,3 +53,12 @@ def shared(directory: Path, state: dict[str, Any]) -> Iterator[Shared]:
     """The sandbox, once its instances are known."""
     with shared_by_users(directory, state, 3, PERMITTED) as sandbox_of_all:
         yield sandbox_of_all
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(shared: Shared) -> Iterator[None]:
+    """Cancel the jobs that a failed test left. The next test would wait for their GPUs until it fails, too."""
+    yield
+    for job in shared.operator.jobs():
+        if job["status"] not in ENDED:
+            shared.operator.cancel(job["job_id"])

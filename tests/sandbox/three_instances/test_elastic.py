@@ -41,9 +41,11 @@ def test_a_job_goes_on_with_two_of_three_instances_and_grows_again(shared: Share
     assert sick not in job["instances"] and job["attempt"] == 2, told(job)
     assert client.instance(sick)["status"] != "AVAILABLE", told(client.instance(sick))
     job = runs_on(shared, job_id, 3)
-    assert sick in job["instances"] and (job["attempt"], job["attempts_counted"]) == (3, 1), told(job)
+    assert sick in job["instances"] and job["attempt"] == 3, told(job)
     assert "grows from 2 to 3 instance(s)" in told(job)
-    assert job["attempts_uncounted"] == {"GROWN": 1}
+    # The first attempt is counted only if its rank ended before the report of the agent stopped the gang.
+    repaired = 1 - job["attempts_counted"]
+    assert job["attempts_uncounted"] == {"GROWN": 1} | ({"REPAIR": 1} if repaired else {}), told(job)
     left = int(re.findall(r"suspended after step (\d+)", shared.written(job_id, 2))[0])
     assert resumed_from(shared, job_id, 3) == left > 0
     client.cancel(job_id)
