@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -212,6 +213,83 @@ def test_a_rank_is_looked_for_again_if_the_answer_of_ecs_was_outdated(monkeypatc
     world.let_pass(300)
     assert not world.instance(machine).orphaned_ranks and not world.calls("RebootInstances")
     incidents.ended(world, job_id)
+
+
+def only_end(status: str) -> tuple[float, ...]:
+    """Only the end of the old registration is reported, and late."""
+    return (LATE_S,) if status == ContainerInstanceStatus.INACTIVE else ()
+
+
+def test_a_rank_under_a_registration_that_has_lost_its_agent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of ECS disconnects before the new registration is known. The question must end all the same."""
+    world, machine = registered_anew(only_end)
+    describe_ec2, asked = world.actions.describe_ec2, list[bool]()
+
+    def describe(ids: Any) -> Any:
+        asked.extend([True] * bool(world.instance(machine).orphaned_ranks))
+        return describe_ec2(ids)
+
+    monkeypatch.setattr(world.actions, "describe_ec2", describe)
+    job_id = world.submit(1)
+    world.until(lambda: any(task.runs for task in world.ranks(job_id)), "no rank", 60)
+    world.fleet.disconnect(machine)
+    world.let_pass(900)
+    record = world.instance(machine)
+    assert record.container_instance_id in machine.arn and not record.orphaned_ranks and not record.agent_connected
+    assert len(asked) == 1 and not world.calls("RebootInstances")
+
+
+@pytest.mark.parametrize("hidden_s", [5.0, 3600.0])
+def test_a_task_that_is_listed_and_not_described_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, hidden_s: float
+) -> None:
+    """The answers of ECS are not consistent yet. If that never ends, the instance is rebooted after ten minutes."""
+    world, machine = registered_anew(lost_end)
+    describe, since = world.actions.describe_tasks, list[datetime]()
+
+    def described(task_ids: Any, *given: Any) -> Any:
+        if world.instance(machine).orphaned_ranks and not since:
+            since.append(world.timeline.now)
+        facts = describe(task_ids, *given)
+        is_hidden = since and (world.timeline.now - since[0]).total_seconds() < hidden_s
+        return () if is_hidden else facts
+
+    monkeypatch.setattr(world.actions, "describe_tasks", described)
+    job_id = world.submit(1)
+    world.until(lambda: any(task.runs for task in world.ranks(job_id)), "no rank", 60)
+    world.let_pass(540)
+    assert since and not world.calls("RebootInstances")
+    world.let_pass(120)
+    assert len(world.calls("RebootInstances")) == (hidden_s > 600)
+    assert bool(world.instance(machine).orphaned_ranks) is (hidden_s > 600)
+
+
+def test_a_task_that_is_neither_listed_nor_described_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ECS has forgotten the task. Nothing is waited for."""
+    world, machine = registered_anew(lost_end)
+    monkeypatch.setattr(world.actions, "describe_tasks", lambda task_ids, *given: ())
+    monkeypatch.setattr(world.actions, "tasks_started_by", lambda started_by: ())
+    job_id = world.submit(1)
+    world.until(lambda: bool(world.instance(machine).orphaned_ranks), "no end of the registration", 120)
+    assert world.ranks(job_id)
+    world.let_pass(60)
+    assert len(world.calls("RebootInstances")) == 1
+
+
+def test_a_registration_that_ecs_does_not_describe_is_asked_about_for_ten_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DescribeTasks names it, and DescribeContainerInstances does not know it."""
+    world, machine = registered_anew(only_end)
+    monkeypatch.setattr(world.actions, "describe_instance", lambda container_instance_id: None)
+    monkeypatch.setattr(world.actions, "container_instances", lambda unreadable=None: ())
+    job_id = world.submit(1)
+    world.until(lambda: bool(world.instance(machine).orphaned_ranks), "no end of the registration", 120)
+    assert world.ranks(job_id)
+    world.let_pass(540)
+    assert not world.calls("RebootInstances")
+    world.let_pass(120)
+    assert len(world.calls("RebootInstances")) == 1
 
 
 def test_a_rank_on_an_instance_that_was_registered_anew_is_not_rebooted_in_a_run_of_faults() -> None:

@@ -11,12 +11,15 @@ from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Instance, RankOnInstance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import CommandResult, ExecutionContext, FollowUp
-from gpu_recovery.execution.task_ownership import tasks_of_ranks
+from gpu_recovery.execution.task_ownership import listed_tasks, tasks_of_ranks
 from gpu_recovery.ports.values import ec2_state_of
 
 ORPHANS_RETRY = timedelta(seconds=30)
 """Time before the question about an instance with orphans is repeated, if its answer is not final."""
+ORPHANS_MAX = timedelta(minutes=10)
+"""Time after which a rank is an orphan although the answers of ECS about its task never became final."""
 
 
 def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
@@ -26,7 +29,7 @@ def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
     for a job that is only observed. An instance on its way to another state is asked about again.
 
     A rank that ECS shows under a later registration is no orphan. ECS may have started it there before the later
-    registration was known here.
+    registration was known here. After `ORPHANS_MAX` the instance is rebooted all the same.
     """
     name = instance.instance_id
     state = ec2_state_of(name, context.actions.describe_ec2((name,)), instance.agent_connected)
@@ -37,13 +40,15 @@ def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
     found: dict[str, dict[str, int]] = {}
     asked: list[FollowUp] = []
     is_final = True
+    is_late = instance.orphans is not None and context.now >= instance.orphans.since + ORPHANS_MAX
     for rank in instance.orphaned_ranks:
         job, plan = context.store.load_job(rank.job_id), context.store.load_plan(rank.job_id, rank.attempt)
         tasks = _tasks_of(context, instance, rank, job, plan)
-        registration = _later_registration(context, instance, tasks)
+        shown = _shown_tasks(context, tasks)
+        registration = "" if is_late else _later_registration(instance, tasks, shown)
         if registration:
             found.setdefault(registration, {})[rank.job_id] = rank.attempt
-        elif not all(tasks) and job is not None and _is_being_started(job, rank):
+        elif job is not None and not is_late and _may_change(context, job, plan, rank, tasks, shown):
             is_final = False
         elif job is None or not job.hands_off:
             asked.append(FollowUp(name, _repair_of(context, rank)))
@@ -68,14 +73,31 @@ def _tasks_of(
     return [*spares, *(task_id for instance_id, task_id in tasks if instance_id == name)]
 
 
-def _later_registration(context: ExecutionContext, instance: Instance, tasks: list[str]) -> str:
+def _shown_tasks(context: ExecutionContext, tasks: list[str]) -> tuple[TaskFact, ...]:
+    """Return what ECS describes of these tasks. A task that cannot be read is left out."""
+    return context.actions.describe_tasks(tasks, []) if tasks and all(tasks) else ()
+
+
+def _later_registration(instance: Instance, tasks: list[str], shown: tuple[TaskFact, ...]) -> str:
     """Return the registration under which ECS shows all these tasks, unless it has ended; "" if there is none."""
-    if not tasks or not all(tasks):
-        return ""
-    facts = context.actions.describe_tasks(tasks, [])  # a task that cannot be read is not shown
-    shown = [fact.container_instance_id for fact in facts if not fact.is_orphaned]
+    names = [fact.container_instance_id for fact in shown if not fact.is_orphaned]
     ended = (*instance.past_registrations, *((instance.container_instance_id,) if instance.registration_over else ()))
-    return shown[0] if len(shown) == len(tasks) and len(set(shown)) == 1 and shown[0] not in ended else ""
+    return names[0] if names and len(names) == len(tasks) and len(set(names)) == 1 and names[0] not in ended else ""
+
+
+def _may_change(
+    context: ExecutionContext,
+    job: Job,
+    plan: Plan | None,
+    rank: RankOnInstance,
+    tasks: list[str],
+    shown: tuple[TaskFact, ...],
+) -> bool:
+    """Return whether ECS may answer otherwise soon: a task is being started, or is listed and was not described."""
+    if not all(tasks):
+        return _is_being_started(job, rank)
+    missing = set(tasks) - {fact.task_id for fact in shown}
+    return bool(missing) and plan is not None and bool(missing & listed_tasks(context, job, plan))
 
 
 def _is_being_started(job: Job, rank: RankOnInstance) -> bool:

@@ -180,7 +180,9 @@ def _outdated_observation(instance: Instance, event: events.InstanceObserved) ->
     if event.container_instance_id in instance.past_registrations:
         return "about an earlier registration of this instance"
     if event.container_instance_id != instance.container_instance_id:
-        return "" if event.agent_connected else "a registration without its agent does not replace another"
+        # Ranks are named only if ECS shows live tasks of this instance there.
+        is_replacement = event.agent_connected or event.ranks
+        return "" if is_replacement else "a registration without its agent does not replace another"
     # A poll may return the version that is recorded already.
     least = instance.ecs_version if event.looked else instance.ecs_version + 1
     return "" if event.ecs_version >= least else "older than the last known state in ECS"
