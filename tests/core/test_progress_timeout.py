@@ -59,7 +59,9 @@ def test_stops_for_a_hang_lengthen_it_up_to_the_longest() -> None:
         900.0,
         900.0,
     ]
-    assert progress_timeout([floor], POLICY, None, 1).reason == "the limit is 60 s, and 1 stop(s) for a hang before"
+    assert progress_timeout([floor], POLICY, None, 1).reason == "the limit is 240 s, after 1 stop(s) for a hang"
+    told = progress_timeout([replace(REPORT, step_s=20.0)], POLICY, None, 1).reason
+    assert told == "the limit is 640 s, after 1 stop(s) for a hang: 8 steps of 20.0 s"
 
 
 @pytest.mark.parametrize(

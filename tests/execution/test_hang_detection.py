@@ -166,6 +166,21 @@ def test_agents_that_confirm_the_hang_shorten_the_limit(
     assert hang is None or hang.confirmed is confirmed
 
 
+@pytest.mark.parametrize(("attempts_left", "limit_s"), [(1, 80.0), (0, 160.0)])
+def test_the_last_attempt_has_the_whole_timeout(api: Api, attempts_left: int, limit_s: float) -> None:
+    """If its hang is a long wait for a remote service, the program may get over the wait."""
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=NOW)
+    for rank in (0, 1):
+        report = told(395, limit_s - 6, rank=rank, step_s=20.0)
+        api.functions.store.add_observations(JOB, 1, report.instance_id, [report])
+    policy, running = loop(api).policy, api.functions.job()
+    last = replace(running, attempts_counted=running.attempts_max(policy) - 1 - attempts_left)
+    for now_s, hangs in ((400, False), (402, True)):
+        hang = find_hang(api.functions.store, policy, last, plan(), later(now_s), lambda since: True)
+        assert (hang is not None) is hangs, now_s
+        assert hang is None or hang.confirmed
+
+
 def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
     """The attempt before got over an evaluation of 50 s, so this attempt may evaluate as well."""
     store = api.functions.store
@@ -185,11 +200,16 @@ def test_the_longest_step_of_a_former_attempt_counts(api: Api) -> None:
 def test_what_counts_as_a_stall_in_the_diagnosis_follows_the_step_times_too(
     api: Api, step_s: float, stalled_s: float
 ) -> None:
-    """A gang that is stopped as hung has stood still for long enough to say so, also if its agents confirmed it."""
+    """A gang that is stopped as hung has stood still for long enough to say so, also if its agents confirmed it.
+
+    In an attempt that ended otherwise, only the whole timeout is a stall.
+    """
     found(api, told(395, 70.0, step_s=step_s), told(395, 70.0, rank=1, step_s=step_s))
     context = loop(api)
-    evidence = collect_evidence(context.store, lambda *_: (), context.policy, api.functions.job(), plan(), later(400))
-    assert thresholds_of(context.policy, evidence.stalled_s).stalled_s == stalled_s
+    for hang_attempt, least_s in ((1, stalled_s), (0, max(60.0, 8 * step_s))):
+        of = replace(api.functions.job(), hang_attempt=hang_attempt)
+        evidence = collect_evidence(context.store, lambda *_: (), context.policy, of, plan(), later(400))
+        assert thresholds_of(context.policy, evidence.stalled_s).stalled_s == least_s
     assert thresholds_of(context.policy).stalled_s == 900.0
 
 

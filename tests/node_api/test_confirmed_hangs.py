@@ -64,5 +64,6 @@ def test_an_early_question_does_not_delay_the_stop_at_the_whole_timeout(gang: Ca
     assert three.does(SPINS, SAVES, SPINS, seconds=60).status is JobStatus.RUNNING
     asked = [line for line in three.functions.logged("job_decided") if line["event_type"] == "StallReported"]
     assert [line["outcome"] for line in asked][-1:] == ["APPLIED"]
+    three.early_s = 0.1  # no two reports of an agent are exactly 15 s apart
     after = three.does(SPINS, SAVES, SPINS, seconds=15)
     assert after.status is JobStatus.STOPPING and "8 steps of 8.0 s" in after.stop_reason

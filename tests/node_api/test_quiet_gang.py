@@ -142,12 +142,14 @@ class Gang:
         self.step, self.silent = 0, frozenset[int]()
         self.observations: Callable[[int, int], list[dict[str, Any]]] = lambda rank, step: []
         """The progress reports of a rank at a step."""
+        self.early_s = 0.0
+        """Seconds by which the reports come before their step."""
 
     def does(self, *ranks: Does, seconds: int, is_reported: bool = True) -> Job:
         """What each rank does for so long: the first value for rank 0, the last for all further ranks."""
         for _ in range(seconds // STEP_S):
             self.step += 1
-            self.functions.now = later(self.step * STEP_S)
+            self.functions.now = later(self.step * STEP_S - self.early_s)
             for rank, (node, agent) in enumerate(zip(self.nodes, self._agents, strict=True)):
                 report = node.does(ranks[min(rank, len(ranks) - 1)], self._patch)
                 report["diagnosis"] = self.observations(rank, self.step)

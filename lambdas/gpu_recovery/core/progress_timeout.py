@@ -86,8 +86,10 @@ def progress_timeout(
         return most
     longest = max((limit for limit in of_processes if limit is not None), key=lambda limit: limit.seconds)
     seconds = longest.seconds * BACKOFF_FACTOR ** min(hang_stops, BACKOFFS_MAX)
-    again = f", and {hang_stops} stop(s) for a hang before" if hang_stops else ""
-    return most if seconds >= most.seconds else ProgressTimeout(seconds, longest.reason + again)
+    if seconds >= most.seconds:
+        return most
+    again = f", after {hang_stops} stop(s) for a hang" if hang_stops else ""
+    return ProgressTimeout(seconds, f"the limit is {seconds:.0f} s{again}{longest.reason}")
 
 
 def are_hangs_forgotten(hang_run_s: float, ran_s: float, policy: RecoveryPolicy) -> bool:
@@ -110,7 +112,7 @@ def _steps(policy: RecoveryPolicy, confirmed: bool) -> int:
 def _of_process(
     report: ProgressReport, policy: RecoveryPolicy, steps: int, former_slowest_s: float
 ) -> ProgressTimeout | None:
-    """Return the timeout of one process; None if its step times say nothing about the present phase."""
+    """Return the timeout of one process, with its cause; None if its step times say nothing about the present phase."""
     if report.paused or report.steps is None or report.step_s is None or report.slowest_s is None:
         return None
     if report.steps < STEPS_MIN:
@@ -120,9 +122,9 @@ def _of_process(
     by_slowest = SLOWEST_FACTOR * max(report.slowest_s, former_slowest_s)
     seconds = max(least, by_median, by_slowest)
     if seconds == least:
-        told = f"the limit is {least:.0f} s"
+        cause = ""
     elif seconds == by_median:
-        told = f"the limit is {seconds:.0f} s: {steps} steps of {report.step_s:.1f} s"
+        cause = f": {steps} steps of {report.step_s:.1f} s"
     else:
-        told = f"the limit is {seconds:.0f} s: {SLOWEST_FACTOR:g} times its longest step"
-    return ProgressTimeout(seconds, told)
+        cause = f": {SLOWEST_FACTOR:g} times its longest step"
+    return ProgressTimeout(seconds, cause)

@@ -156,7 +156,9 @@ def collect_evidence(
     topology = topology_of(plan, instances, not_output, job.spec.env.get(ROLE_VARIABLE, ""))
     told = [report for report in not_output if isinstance(report, ProgressReport) and report.value is not None]
     newest = newest_by_reporter(told)
-    stalled_s = progress_timeout(newest, policy, job.spec.progress_timeout_s, confirmed=True).seconds
+    # An attempt that was stopped for a confirmed hang stood still for the shorter timeout only.
+    is_hang = job.hang_attempt == plan.attempt
+    stalled_s = progress_timeout(newest, policy, job.spec.progress_timeout_s, confirmed=is_hang).seconds
     return Evidence(reports, topology, unread, History(lemons), quoted, stalled_s)
 
 

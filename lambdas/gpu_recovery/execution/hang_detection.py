@@ -57,7 +57,8 @@ def find_hang(
 
     Args:
         is_confirmed: whether the activity of every rank shows a hang since the time of the last progress. It is asked
-            only about a gang that has made no progress for the shorter timeout of confirmed hangs.
+            only about a gang that has made no progress for the shorter timeout of confirmed hangs, and not in the last
+            attempt of a job, which has the whole timeout.
 
     Returns:
         None if a rank makes progress, or if the newest progress report is older than `heartbeat_stale_s`.
@@ -72,7 +73,8 @@ def find_hang(
     latest_age_s = now.timestamp() - max(report.at_s for report in progress)
     newest, own_s = newest_by_reporter(progress), job.spec.progress_timeout_s
     stops = backoffs(job, policy)
-    least = progress_timeout(newest, policy, own_s, stops, confirmed=True)
+    can_shorten = job.attempts_left(policy)
+    least = progress_timeout(newest, policy, own_s, stops, confirmed=can_shorten)
     if stalled_s < least.seconds or latest_age_s > policy.heartbeat_stale_s:
         return None
     since = now - timedelta(seconds=stalled_s)

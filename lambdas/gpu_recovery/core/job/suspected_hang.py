@@ -25,8 +25,8 @@ def stall_reported(job: Job, event: events.StallReported, context: DecisionConte
     """Ask now whether the whole gang hangs, because one rank reports no progress, or is quiet, for too long.
 
     The answer may be that other ranks make progress. The same process reports again, so the question is not repeated
-    within `STALL_AGAIN`. After an early question it is repeated after half of that: the gang may have stood still for
-    the whole timeout by then.
+    within `STALL_AGAIN`. After an early question it is repeated after a third of that, with the next report of the
+    agent: the gang may have stood still for the whole timeout by then.
     """
     if event.instance_id not in job.instances:
         return Ignore("no rank of this attempt is there")
@@ -39,7 +39,7 @@ def stall_reported(job: Job, event: events.StallReported, context: DecisionConte
     again = min(STALL_AGAIN, interval / 4)
     if job.look_at is not None and job.look_at > next_poll - again:
         return Ignore("the ranks were polled just now")
-    look_at = next_poll - again / 2 if event.is_early else next_poll
+    look_at = next_poll - 2 * again / 3 if event.is_early else next_poll
     return Step(job.status, job.reason, {"look_at": look_at}, unless_pending(job, commands.ObserveAttempt(job.attempt)))
 
 
