@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import import_module
+from inspect import signature
 from pkgutil import walk_packages
 from threading import Barrier
 from typing import Any
@@ -57,7 +58,11 @@ def family(decorator: Decorator, named: Decorator) -> tuple[Any, Any]:
 
     base = decorator(Base)
 
-    class Derived(base):  # type: ignore[misc, valid-type]
+    class Middle(base):  # type: ignore[misc, valid-type]
+        __qualname__ = "Middle"
+        a: int | bool
+
+    class Derived(decorator(Middle)):  # type: ignore[misc]
         __qualname__ = "Derived"
         b: int = 7
         c: list[int] = field(default_factory=list)
@@ -111,6 +116,9 @@ def observed(base: Any, derived: Any) -> list[Any]:
         error(base),
         error(lambda: base(1, unknown=2)),
         derived(1).c is derived(1).c,
+        signature(base),
+        signature(derived),
+        repr(derived.__dataclass_params__),
     ]
 
 

@@ -51,16 +51,17 @@ def _model(cls: type, kw_only: bool) -> type:
     Its `__init__` works on instances of `cls`, because it names no class. It is not generated on `cls` itself: another
     thread could then see the class without `__init__`.
     """
-    annotations = get_annotations(cls)
+    annotations: dict[str, Any] = {}
     # Without a docstring `dataclass` makes one of the signature. Nobody reads it, and it takes time.
     members: dict[str, Any] = {"__annotations__": {}, "__doc__": cls.__name__}
     members |= {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     for base in reversed(cls.__mro__[1:]):
         if "__dataclass_fields__" in base.__dict__:
             for inherited in fields(base):
-                annotations = {inherited.name: inherited.type} | annotations
+                annotations[inherited.name] = inherited.type
                 members["__annotations__"][inherited.name] = object
                 members[inherited.name] = copy(inherited)  # another thread may read that of the base class
+    annotations |= get_annotations(cls)
     for name in get_annotations(cls):
         # `dataclass` searches an annotation that is a text for the names of pseudo-fields, which takes time.
         is_field = not any(word in str(annotations[name]) for word in _PSEUDO_FIELDS)
@@ -73,6 +74,9 @@ def _model(cls: type, kw_only: bool) -> type:
     model: type = dataclass(frozen=True, repr=False, eq=False, kw_only=kw_only)(type(cls.__name__, (), members))
     for declared in fields(model):
         declared.type = annotations[declared.name]
+        if declared.init:
+            vars(model)["__init__"].__annotations__[declared.name] = declared.type
+    model.__dataclass_params__.repr = model.__dataclass_params__.eq = True  # type: ignore[attr-defined]
     return model
 
 

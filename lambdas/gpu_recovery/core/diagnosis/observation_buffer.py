@@ -23,7 +23,7 @@ class ObservationBuffer:
     """Observations of one attempt from one instance, the oldest first.
 
     lost: approximate number of observations that were dropped or never arrived.
-    sizes: bytes of each observation that was measured, by report id. An observation is measured once.
+    sizes: bytes of each observation that was measured, by report id. A buffer that was read from DynamoDB has none.
     """
 
     reports: tuple[Observation, ...] = ()

@@ -37,7 +37,7 @@ class InstanceObserved(InstanceEvent):
     """GPUs that containers share by MPS. None if the observation has no sharing modes."""
     looked: bool = False
     """Whether the event comes from a poll. Such an event counts without a newer version, because time has passed."""
-    ranks: Mapping[str, int] = field(default_factory=dict)
+    ranks: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Attempts by job id, for the ranks whose tasks ECS shows here. Only an observation of orphans names ranks."""
     health: tuple[HealthReported, ...] = ()
     """ECS health checks of the instance, in a description only. Each new report is delivered as its own event."""
