@@ -28,6 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 TASKS = "ecs_task_handler"
 MACHINES = "ecs_instance_monitor"
 MANAGED = {"gpu-recovery:managed": "true"}
+FORCED = "Container instance deregistration forced by user"
+"""Reason with which ECS ends the tasks of an instance that was deregistered by force."""
 
 
 def end_of(functions: Functions, detail: dict[str, Any], rank: int = 0, main: str = "") -> EndingKind | None:
@@ -437,6 +439,8 @@ def test_a_registration_that_is_over_ends_no_rank_unless_ec2_shows_the_instance_
     machine = plan().instances[0]
     functions.store.save_instance(instance(machine, claims={JOB: claim()}))
     functions.aws.answers["DescribeInstances"] = lambda asked: reserved(shown(machine, state, MANAGED))
+    gone = rank_event(JOB, 1, 0, "STOPPED", stop_code="UserInitiated", reason=FORCED)["detail"]
+    functions.aws.answers["DescribeTasks"] = lambda asked: {"tasks": [gone], "failures": []}
     functions.call(MACHINES, instance_event(machine, 4, status=status, agentConnected=False))
     assert functions.instance(machine).status is then
     assert len(functions.aws.asked("RebootInstances")) == (then is InstanceStatus.REBOOTING)
@@ -449,8 +453,7 @@ def test_the_stop_of_an_orphaned_task_is_no_end_of_its_rank(functions: Functions
     gang(functions)
     machine = plan().instances[0]
     functions.store.save_instance(instance(machine, claims={JOB: claim()}))
-    reason = "Container instance deregistration forced by user"
-    gone = rank_event(JOB, 1, 0, "STOPPED", stop_code="UserInitiated", reason=reason)
+    gone = rank_event(JOB, 1, 0, "STOPPED", stop_code="UserInitiated", reason=FORCED)
     functions.call(TASKS, gone)
     progress = functions.store.load_progress(JOB, 1)
     assert progress is not None and progress.stopped == set()

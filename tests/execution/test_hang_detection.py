@@ -11,6 +11,7 @@ from gpu_recovery.core.events import JobLookDue
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.execution.evidence import collect_evidence, thresholds_of
 from gpu_recovery.execution.hang_detection import Hang, find_hang
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
@@ -206,8 +207,9 @@ def test_what_counts_as_a_stall_in_the_diagnosis_follows_the_step_times_too(
     """
     found(api, told(395, 70.0, step_s=step_s), told(395, 70.0, rank=1, step_s=step_s))
     context = loop(api)
-    for hang_attempt, least_s in ((1, stalled_s), (0, max(60.0, 8 * step_s))):
-        of = replace(api.functions.job(), hang_attempt=hang_attempt)
+    for event, least_s in (("ProgressStopped", stalled_s), ("RankFailed", max(60.0, 8 * step_s))):
+        stop = HistoryEntry(later(390), JobStatus.RUNNING, JobStatus.STOPPING, event, 1, "")
+        of = replace(api.functions.job(), history=(stop,))
         evidence = collect_evidence(context.store, lambda *_: (), context.policy, of, plan(), later(400))
         assert thresholds_of(context.policy, evidence.stalled_s).stalled_s == least_s
     assert thresholds_of(context.policy).stalled_s == 900.0

@@ -67,3 +67,13 @@ def test_an_early_question_does_not_delay_the_stop_at_the_whole_timeout(gang: Ca
     three.early_s = 0.1  # no two reports of an agent are exactly 15 s apart
     after = three.does(SPINS, SAVES, SPINS, seconds=15)
     assert after.status is JobStatus.STOPPING and "8 steps of 8.0 s" in after.stop_reason
+
+
+def test_the_last_attempt_has_the_whole_timeout_and_is_not_asked_about_before(gang: Callable[..., Gang]) -> None:
+    """A stop ends the job. If the hang is a long wait for a remote service, the program may get over the wait."""
+    three = stalled(gang(attempts_max=1))
+    assert three.does(SPINS, SLEEPS, SPINS, seconds=150).status is JobStatus.RUNNING
+    asked = [line for line in three.functions.logged("job_decided") if line["event_type"] == "StallReported"]
+    assert {line["outcome"] for line in asked} == {"IGNORED"}
+    after = three.does(SPINS, SLEEPS, SPINS, seconds=30)
+    assert after.status is not JobStatus.RUNNING and "8 steps of 20.0 s" in after.stop_reason

@@ -11,6 +11,7 @@ import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
@@ -290,6 +291,76 @@ def test_a_registration_that_ecs_does_not_describe_is_asked_about_for_ten_minute
     assert not world.calls("RebootInstances")
     world.let_pass(120)
     assert len(world.calls("RebootInstances")) == 1
+
+
+def test_a_registration_without_its_agent_does_not_replace_one_with_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of ECS lost its data directory twice. ECS still shows the rank under the second registration."""
+    world, machine = registered_anew(lost)
+    second = machine.arn.rsplit("/", 1)[-1]
+    job_id = world.submit(1)
+    world.until(lambda: any(task.runs for task in world.ranks(job_id)), "no rank", 60)
+    orphan, describe = world.rank(job_id, 0), world.actions.describe_instance
+    name, seen = describe(second) or ("", None)
+    assert seen is not None
+    machine.status = ContainerInstanceStatus.INACTIVE  # as in `register_again`, but ECS ends no task
+    world.fleet.register_again(machine)
+    left = replace(seen, agent_connected=False, ecs_version=seen.ecs_version + 1)
+    monkeypatch.setattr(
+        world.actions, "describe_instance", lambda asked: (name, left) if asked == second else describe(asked)
+    )
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)
+    assert not orphan.runs and len(world.calls("RebootInstances")) == 1
+    assert world.instance(machine).container_instance_id in machine.arn
+
+
+def test_an_outage_of_aws_makes_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EC2 answers nothing for eleven minutes. The first answer of ECS after that names the registration."""
+    world, machine = registered_anew(lost_end)
+    describe_ec2, since = world.actions.describe_ec2, list[datetime]()
+
+    def describe(ids: Any) -> Any:
+        if world.instance(machine).orphaned_ranks and not since:
+            since.append(world.timeline.now)
+        if since and (world.timeline.now - since[0]).total_seconds() < 660:
+            raise TryAgainSoon("DescribeInstances: no answer")
+        return describe_ec2(ids)
+
+    monkeypatch.setattr(world.actions, "describe_ec2", describe)
+    job_id = world.submit(1)
+    world.until(lambda: any(task.runs for task in world.ranks(job_id)), "no rank", 60)
+    world.let_pass(1800)
+    assert since and not world.instance(machine).orphaned_ranks and not world.calls("RebootInstances")
+
+
+@pytest.mark.parametrize("hidden_s", [0.0, 5.0])
+def test_a_warm_spare_that_is_not_described_once_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, hidden_s: float
+) -> None:
+    """DescribeTasks leaves its task out of every answer for some seconds."""
+    policy = replace(PRESETS[Preset.ADAPTIVE], restart_in_place=True, warm_spares=1)
+    world = World(instances=3, train_s=7200.0, policy=policy, agents=True, diagnose=True)
+    run_ranks, machine = world.actions.run_ranks, world.model_instance(2)
+    describe, since = world.actions.ecs.describe_tasks, list[datetime]()
+
+    def run(job: Any, plan: Any, ranks: Any, *given: Any) -> Any:
+        if tuple(ranks) == (2,):
+            world.fleet.deregister(machine)
+            world.fleet.register_again(machine)
+        return run_ranks(job, plan, ranks, *given)
+
+    def described(task_ids: Any, *given: Any) -> Any:
+        if world.instance(machine).orphaned_ranks and not since:
+            since.append(world.timeline.now)
+        facts = describe(task_ids, *given)
+        is_hidden = since and (world.timeline.now - since[0]).total_seconds() < hidden_s
+        return tuple(one for one in facts if not is_hidden or one.container_instance_id not in machine.arn)
+
+    monkeypatch.setattr(world.actions, "run_ranks", run)
+    monkeypatch.setattr(world.actions.ecs, "describe_tasks", described)
+    job_id = world.submit(2)
+    world.until(lambda: len(world.ranks(job_id)) == 3, "no warm spare", 300)
+    world.let_pass(900)
+    assert since and not world.calls("RebootInstances") and not world.instance(machine).orphaned_ranks
 
 
 def test_a_rank_on_an_instance_that_was_registered_anew_is_not_rebooted_in_a_run_of_faults() -> None:

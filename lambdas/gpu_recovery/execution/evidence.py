@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from gpu_recovery.core import events
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.diagnosis.case import History, Topology, Worker
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
@@ -157,7 +158,8 @@ def collect_evidence(
     told = [report for report in not_output if isinstance(report, ProgressReport) and report.value is not None]
     newest = newest_by_reporter(told)
     # An attempt that was stopped for a confirmed hang stood still for the shorter timeout only.
-    is_hang = job.hang_attempt == plan.attempt
+    stopped = events.ProgressStopped.__name__
+    is_hang = any((entry.event, entry.attempt) == (stopped, plan.attempt) for entry in job.history)
     stalled_s = progress_timeout(newest, policy, job.spec.progress_timeout_s, confirmed=is_hang).seconds
     return Evidence(reports, topology, unread, History(lemons), quoted, stalled_s)
 

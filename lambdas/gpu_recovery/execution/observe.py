@@ -8,6 +8,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import AttemptProgress, Plan, undelivered_event
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.health_signals import Ec2InstanceState
+from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.progress_timeout import is_judged
 from gpu_recovery.core.state_machine import PendingCommand
@@ -15,7 +16,7 @@ from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, 
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import find_hang
 from gpu_recovery.execution.held_tasks import end_in_place, is_of_attempt
-from gpu_recovery.execution.task_ownership import listed_tasks, may_run_on, with_unrecorded_tasks
+from gpu_recovery.execution.task_ownership import may_run_on, with_unrecorded_tasks
 from gpu_recovery.execution.training_progress import describe_continued, kept_work
 from gpu_recovery.execution.warm_spares import observe_spares
 from gpu_recovery.ports.values import ec2_state_of
@@ -139,7 +140,7 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
     ):
         return None  # the result of nearly every poll of a long job
     facts = {fact.task_id: fact for fact in described}
-    listed = listed_tasks(context, job, plan) if len(facts) < len(task_ids) else frozenset()
+    listed = _tasks_of_attempt(context, job, plan) if len(facts) < len(task_ids) else frozenset()
     # Known facts are not written again: a job is polled for weeks, and a refused write costs as much as another.
     running = {task_id for task_id, fact in facts.items() if fact.last_status == LastStatus.RUNNING}
     ranks = {task_id: rank for rank, task_id in enumerate(plan.task_ids)}
@@ -167,3 +168,14 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
         elif fact.last_status == LastStatus.RUNNING and is_of_attempt(fact, job, plan.attempt):
             context.store.add_running(job.job_id, plan.attempt, rank)
     return orphaned
+
+
+def _tasks_of_attempt(context: ExecutionContext, job: Job, plan: Plan) -> frozenset[str]:
+    """Return the attempt's tasks that ECS lists.
+
+    Adopted tasks share no `startedBy`, and a task that was held carries that of an earlier attempt. All running tasks
+    are returned then.
+    """
+    if job.started_by_person or job.held_attempt or job.spares_started:
+        return frozenset(fact.task_id for fact in context.actions.running_tasks())
+    return frozenset(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))

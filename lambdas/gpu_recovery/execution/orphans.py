@@ -9,17 +9,18 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.instance.record import Instance, RankOnInstance
+from gpu_recovery.core.instance.record import ENDED_REGISTRATION, Instance, RankOnInstance
+from gpu_recovery.core.instance.registration import may_replace
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import CommandResult, ExecutionContext, FollowUp
-from gpu_recovery.execution.task_ownership import listed_tasks, tasks_of_ranks
+from gpu_recovery.execution.task_ownership import tasks_of_ranks
 from gpu_recovery.ports.values import ec2_state_of
 
 ORPHANS_RETRY = timedelta(seconds=30)
 """Time before the question about an instance with orphans is repeated, if its answer is not final."""
 ORPHANS_MAX = timedelta(minutes=10)
-"""Time after which a rank is an orphan although the answers of ECS about its task never became final."""
+"""Time after which a rank is an orphan although ECS lists its task or names its registration, and describes neither."""
 
 
 def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
@@ -29,7 +30,7 @@ def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
     for a job that is only observed. An instance on its way to another state is asked about again.
 
     A rank that ECS shows under a later registration is no orphan. ECS may have started it there before the later
-    registration was known here. After `ORPHANS_MAX` the instance is rebooted all the same.
+    registration was known here. If ECS contradicts itself for `ORPHANS_MAX`, the instance is rebooted all the same.
     """
     name = instance.instance_id
     state = ec2_state_of(name, context.actions.describe_ec2((name,)), instance.agent_connected)
@@ -37,26 +38,38 @@ def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
         return CommandResult((FollowUp(name, events.MachineSeen(at=context.now, state=state)),))
     if state is not None and state is not Ec2InstanceState.RUNNING:
         return CommandResult(not_before=context.now + ORPHANS_RETRY)
-    found: dict[str, dict[str, int]] = {}
-    asked: list[FollowUp] = []
+    found: dict[str, list[RankOnInstance]] = {}
+    orphans: list[RankOnInstance] = []
     is_final = True
     is_late = instance.orphans is not None and context.now >= instance.orphans.since + ORPHANS_MAX
     for rank in instance.orphaned_ranks:
         job, plan = context.store.load_job(rank.job_id), context.store.load_plan(rank.job_id, rank.attempt)
         tasks = _tasks_of(context, instance, rank, job, plan)
-        shown = _shown_tasks(context, tasks)
-        registration = "" if is_late else _later_registration(instance, tasks, shown)
+        shown = context.actions.describe_tasks(tasks, []) if tasks and all(tasks) else ()
+        registration = _later_registration(instance, tasks, shown)
         if registration:
-            found.setdefault(registration, {})[rank.job_id] = rank.attempt
-        elif job is not None and not is_late and _may_change(context, job, plan, rank, tasks, shown):
+            found.setdefault(registration, []).append(rank)
+        elif job is not None and _may_change(context, job, rank, tasks, shown, is_late):
             is_final = False
-        elif job is None or not job.hands_off:
-            asked.append(FollowUp(name, _repair_of(context, rank)))
-    observations = [_observed_under(context, name, registration, ranks) for registration, ranks in found.items()]
-    observed = [FollowUp(name, event) for event in observations if event is not None]
-    # An observation may be ignored as outdated, so the question is repeated until the record has none of these orphans.
-    is_final = is_final and not found
-    return CommandResult((*observed, *asked), None if is_final else context.now + ORPHANS_RETRY)
+        else:
+            orphans.append(rank)
+    messages: list[FollowUp] = []
+    for registration, ranks in found.items():
+        observation = _observed_under(context, name, registration, ranks)
+        is_present = registration == instance.container_instance_id
+        if observation is None and not is_late:
+            is_final = False
+        elif observation is None or not (is_present or may_replace(instance, observation)):
+            orphans += ranks
+        else:
+            # It may be ignored as outdated, so the question is repeated until the record has none of these orphans.
+            messages.append(FollowUp(name, observation))
+            is_final = False
+    jobs = {rank: context.store.load_job(rank.job_id) for rank in orphans}
+    messages += [
+        FollowUp(name, _repair_of(context, rank)) for rank, job in jobs.items() if job is None or not job.hands_off
+    ]
+    return CommandResult(tuple(messages), None if is_final else context.now + ORPHANS_RETRY)
 
 
 def _tasks_of(
@@ -73,13 +86,11 @@ def _tasks_of(
     return [*spares, *(task_id for instance_id, task_id in tasks if instance_id == name)]
 
 
-def _shown_tasks(context: ExecutionContext, tasks: list[str]) -> tuple[TaskFact, ...]:
-    """Return what ECS describes of these tasks. A task that cannot be read is left out."""
-    return context.actions.describe_tasks(tasks, []) if tasks and all(tasks) else ()
-
-
 def _later_registration(instance: Instance, tasks: list[str], shown: tuple[TaskFact, ...]) -> str:
-    """Return the registration under which ECS shows all these tasks, unless it has ended; "" if there is none."""
+    """Return the registration under which ECS shows all these tasks, unless it has ended; "" if there is none.
+
+    A task that cannot be read is not shown.
+    """
     names = [fact.container_instance_id for fact in shown if not fact.is_orphaned]
     ended = (*instance.past_registrations, *((instance.container_instance_id,) if instance.registration_over else ()))
     return names[0] if names and len(names) == len(tasks) and len(set(names)) == 1 and names[0] not in ended else ""
@@ -88,16 +99,24 @@ def _later_registration(instance: Instance, tasks: list[str], shown: tuple[TaskF
 def _may_change(
     context: ExecutionContext,
     job: Job,
-    plan: Plan | None,
     rank: RankOnInstance,
     tasks: list[str],
     shown: tuple[TaskFact, ...],
+    is_late: bool,
 ) -> bool:
-    """Return whether ECS may answer otherwise soon: a task is being started, or is listed and was not described."""
+    """Return whether ECS may answer otherwise soon: a task is being started, or is listed and was not described.
+
+    An adopted task, and a task that was held or was a spare, may not carry the name of the attempt. So the listing is
+    not asked for them.
+    """
     if not all(tasks):
         return _is_being_started(job, rank)
     missing = set(tasks) - {fact.task_id for fact in shown}
-    return bool(missing) and plan is not None and bool(missing & listed_tasks(context, job, plan))
+    if not missing or is_late:
+        return False
+    if job.started_by_person or job.held_attempt or job.spares_started:
+        return True
+    return not missing.isdisjoint(context.actions.tasks_started_by(attempt_id(job.job_id, rank.attempt)))
 
 
 def _is_being_started(job: Job, rank: RankOnInstance) -> bool:
@@ -111,13 +130,16 @@ def _is_being_started(job: Job, rank: RankOnInstance) -> bool:
 
 
 def _observed_under(
-    context: ExecutionContext, name: str, registration: str, ranks: dict[str, int]
+    context: ExecutionContext, name: str, registration: str, ranks: list[RankOnInstance]
 ) -> events.InstanceObserved | None:
-    """Return the state of the registration with the ranks that ECS shows there; None if it is not of the instance."""
+    """Return the state of the registration with the ranks that ECS shows there.
+
+    Return None if ECS describes no registration of the instance that lasts.
+    """
     described = context.actions.describe_instance(registration)
-    if described is None or described[0] != name:
+    if described is None or described[0] != name or described[1].ecs_status in ENDED_REGISTRATION:
         return None
-    return replace(described[1], looked=True, ranks=ranks)
+    return replace(described[1], looked=True, ranks={rank.job_id: rank.attempt for rank in ranks})
 
 
 def _repair_of(context: ExecutionContext, rank: RankOnInstance) -> events.RepairRequested:

@@ -158,17 +158,6 @@ def tasks_of_ranks(context: ExecutionContext, job: Job, plan: Plan) -> tuple[str
     return tuple(task_id or found.get(rank, "") for rank, task_id in enumerate(task_ids))
 
 
-def listed_tasks(context: ExecutionContext, job: Job, plan: Plan) -> frozenset[str]:
-    """Return the ids of the attempt's tasks that ECS lists.
-
-    Adopted tasks share no `startedBy`, and a task that was held carries that of an earlier attempt. All running tasks
-    are returned then.
-    """
-    if job.started_by_person or job.held_attempt or job.spares_started:
-        return frozenset(fact.task_id for fact in context.actions.running_tasks())
-    return frozenset(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
-
-
 def with_unrecorded_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
     """Return the plan with the tasks that a launcher started but did not record before it was killed.
 

@@ -279,6 +279,17 @@ def _is_over(event: events.InstanceObserved) -> bool:
     return event.ecs_status in ENDED_REGISTRATION
 
 
+def may_replace(instance: Instance, event: events.InstanceObserved) -> bool:
+    """Return whether an observation of another registration can make that registration the recorded one.
+
+    A registration without its agent replaces none, except with ranks that ECS shows there, and only if the recorded
+    registration has ended or has no agent either.
+    """
+    if event.agent_connected:
+        return True
+    return bool(event.ranks) and (instance.registration_over or not instance.agent_connected)
+
+
 def _is_new_registration(instance: Instance, event: events.InstanceObserved) -> bool:
     """Return whether the event is about another registration than the recorded one."""
     return instance.container_instance_id not in ("", event.container_instance_id)

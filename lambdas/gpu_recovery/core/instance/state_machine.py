@@ -45,6 +45,7 @@ from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.fault_history import updated_history
 from gpu_recovery.core.instance.notifications import begins_idle_repair, with_notifications
 from gpu_recovery.core.instance.record import BEING_REPAIRED, PRESENT, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.registration import may_replace
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.published_events import with_instance_facts
@@ -180,9 +181,7 @@ def _outdated_observation(instance: Instance, event: events.InstanceObserved) ->
     if event.container_instance_id in instance.past_registrations:
         return "about an earlier registration of this instance"
     if event.container_instance_id != instance.container_instance_id:
-        # Ranks are named only if ECS shows live tasks of this instance there.
-        is_replacement = event.agent_connected or event.ranks
-        return "" if is_replacement else "a registration without its agent does not replace another"
+        return "" if may_replace(instance, event) else "a registration without its agent does not replace another"
     # A poll may return the version that is recorded already.
     least = instance.ecs_version if event.looked else instance.ecs_version + 1
     return "" if event.ecs_version >= least else "older than the last known state in ECS"

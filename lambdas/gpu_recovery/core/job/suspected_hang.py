@@ -34,6 +34,8 @@ def stall_reported(job: Job, event: events.StallReported, context: DecisionConte
         return Ignore("operators know of this hang")
     if job.spec.progress_timeout_s is not None and event.unchanged_s < job.spec.progress_timeout_s:
         return Ignore(f"the job allows {job.spec.progress_timeout_s} s without progress")
+    if event.is_early and not job.attempts_left(context.policy):
+        return Ignore("the last attempt has the whole timeout")
     interval = duration(context.policy.poll_interval_s)
     next_poll = context.now + interval
     again = min(STALL_AGAIN, interval / 4)
