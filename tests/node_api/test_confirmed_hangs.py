@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.execution.evidence import collect_evidence
 
-from tests.aws.records import JOB
-from tests.node_api.test_quiet_gang import SAVES, SLEEPS, SPINS, STEP_S, Gang, gang, trained
+from tests.aws.records import JOB, launched
+from tests.node_api.test_quiet_gang import RANKS, SAVES, SLEEPS, SPINS, STEP_S, Gang, gang, trained
 
 __all__ = ["gang"]
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -42,11 +44,17 @@ def stalled(made: Gang, **steps: float) -> Gang:
 def test_a_hang_that_every_agent_sees_is_stopped_after_half_of_the_steps(gang: Callable[..., Gang]) -> None:
     """The progress reports say that nothing moves, one rank sleeps, and the others wait for it at low power."""
     three = stalled(gang())
-    assert three.does(SPINS, SLEEPS, SPINS, seconds=75).status is JobStatus.RUNNING
+    before = three.does(SPINS, SLEEPS, SPINS, seconds=75)
+    assert before.status is JobStatus.RUNNING
     after = three.does(SPINS, SLEEPS, SPINS, seconds=15)
     assert after.status is JobStatus.STOPPING
     assert "4 steps of 20.0 s, because the node agents see every rank wait" in after.stop_reason
     assert (after.hang_stops, after.hangs_confirmed) == (1, 1)
+    # The diagnosis takes the standstill as strong evidence, although it was shorter than the whole timeout.
+    store, there, policy = three.functions.store, launched(world=RANKS), RecoveryPolicy()
+    evidence = collect_evidence(store, lambda *_: (), policy, after, there, three.functions.now)
+    assert evidence.stalled_s == 80.0
+    assert collect_evidence(store, lambda *_: (), policy, before, there, three.functions.now).stalled_s == 160.0
 
 
 def test_a_rank_that_may_save_leaves_the_gang_the_whole_timeout(gang: Callable[..., Gang]) -> None:

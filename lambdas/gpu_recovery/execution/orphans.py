@@ -40,10 +40,12 @@ def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
         return CommandResult(not_before=context.now + ORPHANS_RETRY)
     found: dict[str, list[RankOnInstance]] = {}
     orphans: list[RankOnInstance] = []
-    is_final = True
+    is_final, observed_only = True, set[RankOnInstance]()
     is_late = instance.orphans is not None and context.now >= instance.orphans.since + ORPHANS_MAX
     for rank in instance.orphaned_ranks:
         job, plan = context.store.load_job(rank.job_id), context.store.load_plan(rank.job_id, rank.attempt)
+        if job is not None and job.hands_off:
+            observed_only.add(rank)
         tasks = _tasks_of(context, instance, rank, job, plan)
         shown = context.actions.describe_tasks(tasks, []) if tasks and all(tasks) else ()
         registration = _later_registration(instance, tasks, shown)
@@ -65,10 +67,7 @@ def end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
             # It may be ignored as outdated, so the question is repeated until the record has none of these orphans.
             messages.append(FollowUp(name, observation))
             is_final = False
-    jobs = {rank: context.store.load_job(rank.job_id) for rank in orphans}
-    messages += [
-        FollowUp(name, _repair_of(context, rank)) for rank, job in jobs.items() if job is None or not job.hands_off
-    ]
+    messages += [FollowUp(name, _repair_of(context, rank)) for rank in orphans if rank not in observed_only]
     return CommandResult(tuple(messages), None if is_final else context.now + ORPHANS_RETRY)
 
 
